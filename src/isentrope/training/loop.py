@@ -1,0 +1,221 @@
+"""The local training loop: one process, one device. It reads from top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isentrope.policy import Policy, load_policy
+from isentrope.recipe import Recipe, load_recipe
+from isentrope.rollout import TransformersSampler
+from isentrope.tasks import load_task
+from isentrope.training.checkpoints import (
+    BestTracker,
+    latest_checkpoint,
+    optimizer_tensors,
+    prune,
+    restore_optimizer,
+    save_checkpoint,
+)
+from isentrope.training.evaluating import Evaluator
+from isentrope.training.experience import Collector, Experience
+from isentrope.training.interrupt import StopSignal
+from isentrope.training.manifest import make_manifest
+from isentrope.training.metrics import MetricSums
+from isentrope.training.progress import Progress
+from isentrope.training.run_folder import RunFolder
+from isentrope.training.streams import Stream
+from isentrope.training.summary import RunSummary, summarise
+from isentrope.training.trackers import open_trackers
+from isentrope.training.update import Updater
+
+
+@dataclass
+class State:
+    """What a checkpoint holds beside the weights and the optimizer."""
+
+    step: int = 0
+    """Updates taken: rollouts learned from."""
+    cursor: int = 0
+    """Place in the walk through the training problems."""
+    entropy: float | None = None
+    """Entropy of the last rollout, for `entropy/measured_change`."""
+    best: dict[str, Any] = field(default_factory=dict)
+    """State of the best-checkpoint rule."""
+
+
+def train(recipe: Recipe, folder: str | Path | None = None) -> RunSummary:
+    """Run a recipe from its first step in a new folder (``recipe.run_folder()`` by default).
+
+    Raises:
+        IsentropeError: whatever a user can cause; the last checkpoint, if there is one, stays whole.
+    """
+    path = Path(folder) if folder is not None else recipe.run_folder()
+    RunFolder.check_new(path)  # before the model is loaded
+    run = Run(recipe)
+    with RunFolder.create(path, config_text=recipe.to_toml(), manifest=run.manifest()) as run_folder:
+        return run.loop(run_folder, State(), [])
+
+
+def resume(folder: str | Path) -> RunSummary:
+    """Go on from the newest whole checkpoint of a run. Under unchanged settings and versions the result is bitwise the same.
+
+    A finished run only evaluates its last policy again. Without a checkpoint the run begins anew in the same folder.
+    """
+    with RunFolder.open(folder) as run_folder:
+        run = Run(load_recipe(run_folder.config_path))
+        checkpoint, notes = latest_checkpoint(run_folder.checkpoints)
+        state = State()
+        if checkpoint is not None:
+            state = State(**checkpoint.state["run"])
+            run.policy.load_state_dict(checkpoint.tensors["model"])
+            restore_optimizer(
+                run.updater.optimizer,
+                run.named_parameters(),
+                checkpoint.tensors["optimizer"],
+                checkpoint.state["optimizer"],
+            )
+        run_folder.truncate_to(state.step)
+        notes += run_folder.record_resume(state.step, run.manifest())
+        return run.loop(run_folder, state, [*notes, f"resumed from step {state.step}"])
+
+
+class Run:
+    """Everything a recipe names, loaded; and the loop over it."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.schedule = recipe.schedule_object()
+        objective = recipe.objective_object()
+        self.task = load_task(
+            recipe.task.name,
+            options=recipe.task.options,
+            reward=recipe.task.reward,
+            evaluation_problems=recipe.task.evaluation_problems,
+            seed=stream_seed(recipe.seed, Stream.TASK),
+        )
+        self.policy: Policy = load_policy(
+            recipe.policy.model,
+            dtype=recipe.policy.dtype,
+            device=recipe.policy.device,
+            lora_rank=recipe.policy.lora_rank,
+            gradient_checkpointing=recipe.policy.gradient_checkpointing,
+            seed=stream_seed(recipe.seed, Stream.MODEL),
+        )
+        # The reference is the policy as it starts, so it is taken before a checkpoint is loaded.
+        reference = self.policy.reference() if recipe.update.reference_kl > 0 else None
+        sampler = TransformersSampler(self.policy, stop=recipe.rollout.stop or self.task.stop)
+        self.collector = Collector(recipe, self.task, self.policy, reference, sampler)
+        self.evaluator = Evaluator(recipe, self.task, self.policy, sampler)
+        self.updater = Updater(recipe, objective, self.policy)
+
+    def loop(self, folder: RunFolder, state: State, notes: list[str]) -> RunSummary:
+        """Steps ``state.step`` to the recipe's last, then the final evaluation."""
+        recipe = self.recipe
+        best = BestTracker.from_state(state.best)
+        started = time.perf_counter()
+        with (
+            StopSignal() as stop,
+            Progress(recipe.steps, state.step) as progress,
+            open_trackers(recipe.output.trackers, folder.path, recipe.to_toml()) as trackers,
+        ):
+            for note in notes:
+                progress.note(note)
+            for step in range(state.step, recipe.steps):
+                if recipe.evaluation.every and step % recipe.evaluation.every == 0:
+                    folder.append_evaluation(self.evaluator.evaluate(step))
+                line, experience = self.step(step, state)
+                folder.write_rollouts(step, rollout_rows(experience))
+                folder.append_metrics(line)
+                trackers.log(step, line)
+                progress.update(step, line)
+                state = State(step + 1, experience.cursor, line["entropy/mean"], {})
+                best.update(step, line["reward/mean"])
+                due = recipe.output.checkpoint_every and state.step % recipe.output.checkpoint_every == 0
+                if due or stop.requested or state.step == recipe.steps:
+                    self.checkpoint(folder, state, best)
+                if stop.requested and state.step < recipe.steps:
+                    return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=True)
+            folder.append_evaluation(self.evaluator.evaluate(recipe.steps))
+        return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=False)
+
+    def step(self, step: int, state: State) -> tuple[dict[str, Any], Experience]:
+        """One rollout and its updates; the metrics line and what was sampled."""
+        sums = MetricSums()
+        started = time.perf_counter()
+        experience = self.collector.collect(state.cursor, sums)
+        sampled = time.perf_counter()
+        seconds = self.updater.run(experience, step, sums)
+        metrics = sums.reduce()
+        entropy = metrics["entropy/mean"]
+        target = None if self.schedule is None else self.schedule(step)
+        line = {
+            "step": step,
+            **metrics,
+            "entropy/target": target,
+            "entropy/predicted_change": None,
+            "entropy/measured_change": None if state.entropy is None else entropy - state.entropy,
+            "control/error": None if target is None else target - entropy,
+            "data/epoch": state.cursor / len(self.task.train),
+            "time/rollout_s": sampled - started,
+            "time/plan_s": seconds["plan"],
+            "time/update_s": seconds["update"],
+            "time/step_s": time.perf_counter() - started,
+        }
+        return line, experience
+
+    def checkpoint(self, folder: RunFolder, state: State, best: BestTracker) -> None:
+        """Save, unless a tensor is not finite; keep the last two and the best by the mean reward of ten steps."""
+        best.checkpointed(state.step)
+        state.best = best.state()
+        tensors, optimizer_state = optimizer_tensors(self.updater.optimizer, self.named_parameters())
+        save_checkpoint(
+            folder.checkpoints,
+            state.step,
+            tensors={"model": self.policy.state_dict(), "optimizer": tensors},
+            state={"run": asdict(state), "optimizer": optimizer_state},
+        )
+        prune(folder.checkpoints, self.recipe.output.keep, best.protected)
+
+    def manifest(self) -> dict[str, Any]:
+        seeds = {"recipe": self.recipe.seed, **{s.name.lower(): stream_seed(self.recipe.seed, s) for s in Stream}}
+        return make_manifest(seeds=seeds, device=str(self.policy.device))
+
+    def named_parameters(self) -> dict[str, torch.nn.Parameter]:
+        return {name: value for name, value in self.policy.model.named_parameters() if value.requires_grad}
+
+
+def stream_seed(seed: int, stream: Stream) -> int:
+    """A 63-bit seed of that stream, for libraries that take one integer."""
+    from isentrope.functional.random import fold_key
+
+    return fold_key((seed, stream)) >> 1
+
+
+def rollout_rows(experience: Experience) -> Iterator[dict[str, Any]]:
+    """A line of ``rollouts/`` per sample."""
+    entropy_B = (experience.statistics.entropy * experience.response_mask_BL).sum(1)
+    length_B = experience.response_mask_BL.sum(1).clamp(min=1)
+    means, advantages = (entropy_B / length_B).tolist(), experience.batch.advantage[:, 0].tolist()
+    kept = experience.kept_B.tolist()
+    for row, sample in enumerate(experience.samples):
+        yield {
+            "group": sample.group,
+            "sequence": sample.sequence,
+            "problem": sample.problem.problem_id,
+            "prompt": sample.problem.prompt,
+            "completion": sample.text,
+            "answer": sample.problem.answer,
+            "reward": sample.score.reward,
+            "malformed": sample.score.malformed,
+            "finished": sample.completion.finished,
+            "tokens": len(sample.completion.tokens),
+            "entropy": means[row],
+            "advantage": advantages[row],
+            "kept": kept[row],
+        }

@@ -1,0 +1,1 @@
+"""Fakes and builders that several test modules use."""
