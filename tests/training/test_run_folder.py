@@ -163,6 +163,13 @@ def test_samples_are_whole_or_as_they_were(run: RunFolder) -> None:
     assert not list(run.path.rglob("*.partial"))
 
 
+def test_who_reads_while_a_file_is_replaced_sees_the_old_one_whole(run: RunFolder) -> None:
+    with run.write_rollouts(0, [{"sample": "old"}]).open() as reader:
+        run.write_rollouts(0, [{"sample": "new"}])
+        assert json.loads(reader.read()) == {"sample": "old"}
+    assert read_rollouts(run.path, 0) == [{"sample": "new"}]
+
+
 @pytest.mark.parametrize("torn", [b'{"step": 2, "rew', b"{", b"\x00\x00\x00\x00", b'{"step": 2}}', b"\xff\xfe", b"7"])
 def test_a_torn_last_line_is_not_read_and_goes_on_resume(path: Path, torn: bytes) -> None:
     with create(path) as run:

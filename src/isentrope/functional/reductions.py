@@ -120,7 +120,9 @@ def exact_sums(columns: Sequence[Tensor], comm: Communicator | None = None) -> l
     bits = 62 - math.ceil(math.log2(total))
     # |term| < 2^exponent, so |term * 2^(bits - exponent)| < 2^bits, and total such terms stay below 2^62.
     shifts = [bits - math.frexp(value)[1] for value in largest]
-    scale_K1 = torch.tensor([math.ldexp(1.0, min(shift, 1000)) for shift in shifts]).to(stacked_Kn)[:, None]
+    # In fp64 from the start: in fp32 the scale of terms below 2^-65, as a collapsed policy has, would be infinite.
+    scale_K = torch.tensor([math.ldexp(1.0, min(shift, 1000)) for shift in shifts], dtype=torch.float64)
+    scale_K1 = scale_K.to(stacked_Kn.device)[:, None]
     integers_K = (stacked_Kn * scale_K1).round().to(torch.int64).sum(1)
     sums = comm.sum(integers_K).tolist()
     return [math.ldexp(float(value), -min(shift, 1000)) for value, shift in zip(sums, shifts, strict=True)]

@@ -46,7 +46,8 @@ class TokenStatistics:
     def map(self, function: Callable[[Tensor], Tensor]) -> TokenStatistics:
         """The same statistics with ``function`` applied to each tensor, for reshaping and scattering."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return TokenStatistics(**{name: None if value is None else function(value) for name, value in values.items()})
+        mapped: dict[str, Any] = {name: None if value is None else function(value) for name, value in values.items()}
+        return TokenStatistics(**mapped)
 
 
 def token_statistics(

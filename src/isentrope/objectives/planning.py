@@ -20,6 +20,13 @@ from isentrope.functional.surrogates import LOG_RATIO_LIMIT
 from isentrope.types import Communicator, Pair, Surrogate, TokenBatch, TokenPlan
 
 
+# The mask first: the others are looked at through it.
+_PER_TOKEN = (
+    *("mask", "logp", "old_logp", "entropy", "advantage", "sum_p2", "sum_p2_logp"),
+    *("rollout_weight", "sum_p3", "sum_p3_logp"),
+)
+
+
 class Draft:
     """A plan in the making: the batch's own signals, computed once, and :meth:`finish`.
 
@@ -132,11 +139,6 @@ class Draft:
         coefficient_BT = masked(coefficient_BT, ~self.clamped_BT)
         weight = self.batch.rollout_weight
         return coefficient_BT if weight is None else coefficient_BT * masked(weight.expand_as(coefficient_BT), self.mask_BT)
-
-
-_PER_TOKEN = (
-    "logp", "old_logp", "entropy", "advantage", "mask", "sum_p2", "sum_p2_logp", "rollout_weight", "sum_p3", "sum_p3_logp"
-)  # fmt: skip
 
 
 def _check(batch: TokenBatch) -> None:

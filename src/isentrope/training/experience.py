@@ -237,6 +237,23 @@ def pad_rows(samples: Sequence[Sample]) -> tuple[Tensor, Tensor, Tensor]:
     return ids_BL, attention_BL, response_BL
 
 
+def standard_error(value_BL: Tensor, mask_BL: Tensor, group_id_B: Tensor) -> float:
+    """Standard error of a token mean over the choice of prompts and the samples drawn: groups are the independent units.
+
+    The linearised variance of a ratio of sums (Cochran 1977, "Sampling Techniques", section 6.4): with R = sum v / sum n over
+    G groups, Var R = G / (G - 1) sum (v_g - R n_g)^2 / (sum n)^2. 0 for a single group, where it is unknown.
+    """
+    groups, inverse_B = torch.unique(group_id_B, return_inverse=True)
+    zeros_G = torch.zeros(len(groups), dtype=torch.float64, device=value_BL.device)
+    value_G = zeros_G.index_add(0, inverse_B, (value_BL * mask_BL).sum(1).double())
+    count_G = zeros_G.index_add(0, inverse_B, mask_BL.sum(1).double())
+    total = float(count_G.sum())
+    if len(groups) < 2 or total == 0:
+        return 0.0
+    residual_G = value_G - value_G.sum() / total * count_G
+    return float((len(groups) / (len(groups) - 1) * residual_G.square().sum()).sqrt()) / total
+
+
 def _column(samples: Sequence[Sample], name: str) -> Tensor:
     kind = torch.float64 if name == "reward" else torch.int64
     return torch.tensor([getattr(sample, name) for sample in samples], dtype=kind)
@@ -263,6 +280,7 @@ def _report(experience: Experience, recipe: Recipe, sums: MetricSums) -> None:
             "reward/mean": (float(rewards_B.sum()), count),
             "reward/mean_kept": (float(rewards_B[kept_B].sum()), float(kept_B.sum())),
             "entropy/mean": (float((entropy_BL * mask_BL).sum()), tokens),
+            "entropy/standard_error": (standard_error(entropy_BL, mask_BL, experience.batch.group_id_B), 1.0),
             "entropy/sequence_mean": (float(per_sequence.sum()), float(len(per_sequence))),
             "entropy/sampled": (float(-(logp_BL * mask_BL).sum()), tokens),
             "groups/informative_fraction": (float(informative), float(len(groups))),

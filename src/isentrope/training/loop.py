@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,10 @@ class State:
     """Entropy of the last rollout, for `entropy/measured_change`."""
     best: dict[str, Any] = field(default_factory=dict)
     """State of the best-checkpoint rule."""
+    control: dict[str, Any] | None = None
+    """State of the entropy controller; None before the first step, or without one."""
+    flow: tuple[float, float, float] | None = None
+    """Net, raising and lowering flow per token of the last step (the gross ones before weighting)."""
 
 
 def train(recipe: Recipe, folder: str | Path | None = None) -> RunSummary:
@@ -91,6 +95,7 @@ class Run:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.schedule = recipe.schedule_object()
+        self.control = recipe.controller_object()
         objective = recipe.objective_object()
         self.task = load_task(
             recipe.task.name,
@@ -108,7 +113,7 @@ class Run:
             seed=stream_seed(recipe.seed, Stream.MODEL),
         )
         # The reference is the policy as it starts, so it is taken before a checkpoint is loaded.
-        reference = self.policy.reference() if recipe.update.reference_kl > 0 else None
+        reference = self.policy.reference() if recipe.needs_reference else None
         sampler = TransformersSampler(self.policy, stop=recipe.rollout.stop or self.task.stop)
         self.collector = Collector(recipe, self.task, self.policy, reference, sampler)
         self.evaluator = Evaluator(recipe, self.task, self.policy, sampler)
@@ -129,12 +134,11 @@ class Run:
             for step in range(state.step, recipe.steps):
                 if recipe.evaluation.every and step % recipe.evaluation.every == 0:
                     folder.append_evaluation(self.evaluator.evaluate(step))
-                line, experience = self.step(step, state)
+                line, experience, state = self.step(step, state)
                 folder.write_rollouts(step, rollout_rows(experience))
                 folder.append_metrics(line)
                 trackers.log(step, line)
                 progress.update(step, line)
-                state = State(step + 1, experience.cursor, line["entropy/mean"], {})
                 best.update(step, line["reward/mean"])
                 due = recipe.output.checkpoint_every and state.step % recipe.output.checkpoint_every == 0
                 if due or stop.requested or state.step == recipe.steps:
@@ -144,30 +148,72 @@ class Run:
             folder.append_evaluation(self.evaluator.evaluate(recipe.steps))
         return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=False)
 
-    def step(self, step: int, state: State) -> tuple[dict[str, Any], Experience]:
-        """One rollout and its updates; the metrics line and what was sampled."""
+    def step(self, step: int, state: State) -> tuple[dict[str, Any], Experience, State]:
+        """One rollout and its updates: the metrics line, what was sampled, and the state after it."""
         sums = MetricSums()
         started = time.perf_counter()
         experience = self.collector.collect(state.cursor, sums)
         sampled = time.perf_counter()
+        control_line, control_state = self._steer(step, state, sums)
         seconds = self.updater.run(experience, step, sums)
         metrics = sums.reduce()
         entropy = metrics["entropy/mean"]
-        target = None if self.schedule is None else self.schedule(step)
+        flow = [metrics.get(key) for key in ("flow/net", "flow/raising_unweighted", "flow/lowering_unweighted")]
         line = {
             "step": step,
             **metrics,
-            "entropy/target": target,
-            "entropy/predicted_change": None,
-            "entropy/measured_change": None if state.entropy is None else entropy - state.entropy,
-            "control/error": None if target is None else target - entropy,
+            **control_line,
+            "entropy/measured_change": None if state.entropy is None or entropy is None else entropy - state.entropy,
             "data/epoch": state.cursor / len(self.task.train),
             "time/rollout_s": sampled - started,
             "time/plan_s": seconds["plan"],
             "time/update_s": seconds["update"],
             "time/step_s": time.perf_counter() - started,
         }
-        return line, experience
+        after = State(
+            step=step + 1,
+            cursor=experience.cursor,
+            entropy=entropy,
+            control=control_state,
+            # A step without an update moved nothing: its flow is 0, and what could have flowed is as it was.
+            flow=(flow[0], flow[1], flow[2]) if None not in flow else state.flow and (0.0, *state.flow[1:]),
+        )
+        return line, experience, after
+
+    def _steer(self, step: int, state: State, sums: MetricSums) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Set the actuator for this step's updates; the metrics of the control and the controller's next state."""
+        target = None if self.schedule is None else self.schedule(step)
+        total, count = sums.pairs["entropy/mean"]
+        measured = total / count if count else 0.0
+        line: dict[str, Any] = {
+            "entropy/target": target,
+            "entropy/predicted_change": None,
+            "control/error": None if target is None else target - measured,
+        }
+        if self.control is None:
+            return line, None
+        field_ = self.control.actuator.field
+        on_objective = self.control.actuator.section == "objective"
+        if state.control is None:
+            own = getattr(self.updater.objective, field_) if on_objective else self.updater.coefficients[field_]
+            before = self.control.start(own)
+        else:
+            before = state.control
+        net, raising, lowering = state.flow or (None, None, None)
+        value, after = self.control.next(
+            before,
+            step=step,
+            measured=measured,
+            noise=sums.pairs["entropy/standard_error"][0],
+            flow=net,
+            gross_raising=raising,
+            gross_lowering=lowering,
+        )
+        if on_objective:
+            self.updater.objective = replace(self.updater.objective, **{field_: value})  # type: ignore[type-var]
+        else:
+            self.updater.coefficients[field_] = value
+        return {**line, "control/value": value, "entropy/predicted_change": after.get("predicted")}, after
 
     def checkpoint(self, folder: RunFolder, state: State, best: BestTracker) -> None:
         """Save, unless a tensor is not finite; keep the last two and the best by the mean reward of ten steps."""

@@ -31,7 +31,11 @@ class Updater:
     """Takes the optimizer steps of a rollout."""
 
     def __init__(self, recipe: Recipe, objective: Objective, policy: Policy) -> None:
-        self.recipe, self.settings, self.objective, self.policy = recipe, recipe.update, objective, policy
+        self.recipe, self.settings, self.policy = recipe, recipe.update, policy
+        self.objective = objective
+        """May be replaced between steps by one with another setting: a controller does."""
+        self.coefficients = {"entropy_bonus": recipe.update.entropy_bonus, "reference_kl": recipe.update.reference_kl}
+        """Of the terms beside the loss; a controller may set them between steps."""
         self.surrogate = objective.surrogate_function()
         self.parameters = policy.trainable_parameters()
         self.optimizer = torch.optim.AdamW(
@@ -114,11 +118,11 @@ class Updater:
         loss = token_loss(
             current.logp, batch, plan, surrogate=self.surrogate, aggregation=aggregation, denominator=denominator
         )
-        if settings.entropy_bonus > 0:
+        if self.coefficients["entropy_bonus"] > 0:
             loss = loss + entropy_bonus(
                 current.entropy,
                 batch.mask,
-                coefficient=settings.entropy_bonus,
+                coefficient=self.coefficients["entropy_bonus"],
                 aggregation=aggregation,
                 denominator=denominator,
             )
@@ -128,7 +132,7 @@ class Updater:
                 current.logp,
                 reference_BL,
                 batch.mask,
-                coefficient=settings.reference_kl,
+                coefficient=self.coefficients["reference_kl"],
                 estimator=settings.kl_estimator,
                 aggregation=aggregation,
                 denominator=denominator,
@@ -162,7 +166,7 @@ class Updater:
             experience.mask_BL[rows],
             temperature=self.recipe.rollout.temperature,
             cubes=experience.batch.sum_p3 is not None,
-            entropy_grad=self.settings.entropy_bonus > 0,
+            entropy_grad=self.coefficients["entropy_bonus"] > 0,
         )
 
     def _without_graph(self, experience: Experience, rows: Tensor) -> TokenStatistics:

@@ -1,0 +1,5 @@
+"""``python -m isentrope``."""
+
+from isentrope.cli import main
+
+raise SystemExit(main())

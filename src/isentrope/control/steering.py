@@ -1,0 +1,130 @@
+"""Flow steering: the entropy follows its schedule because each step's net entropy flow is the one that leads there.
+
+OPEFO balances raising against lowering tokens with one number, lambda. Asked for a ``target_flow`` f it makes the net flow
+per token f instead of 0, also strictly on-policy, where a ratio clip can't act. What a flow does to the entropy of a network
+is learned from the run itself, with the model::
+
+    H_(t+1) = H_t + bias + gain f_t + w          measured H_t = H_t + v
+
+``bias`` is what the flow doesn't account for: tokens of one state move other states, AdamW divides every gradient by its own
+scale, noise spreads probability. ``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain) with the
+measured standard error of the entropy as v estimates all three; it is recursive least squares with forgetting on the levels of
+the entropy, which weighs a measurement by its noise where least squares on differences would double it.
+
+The flow of a step is then (wanted change - bias) / gain with::
+
+    wanted change = schedule(t+1) - schedule(t) + follow (schedule(t) - filtered H_t)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isentrope.control.controllers import Signals, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowSteering:
+    """The controller of OPEFO's ``target_flow``. Ours (inferred); see the module for the model."""
+
+    follow: float = 0.5
+    """Share of the filtered error to correct in a step, in (0, 1]."""
+    excite_steps: int = 6
+    """First steps in which the flow alternates about its natural value, so that gain and bias can be told apart."""
+    excite_share: float = 0.5
+    """Size of that alternation as a share of the gross flow."""
+    forgetting: float = 0.02
+    """How much of what is known of bias and gain a step loses, in (0, 1): about the inverse of the steps remembered."""
+
+    def __post_init__(self) -> None:
+        for name in ("follow", "excite_share", "forgetting"):
+            value = getattr(self, name)
+            if not 0.0 < value <= 1.0:
+                raise ValueError(f"{name} is {value}; allowed is (0, 1]")
+        if self.excite_steps < 2:
+            raise ValueError(f"excite_steps is {self.excite_steps}; allowed is at least 2: up and down once")
+
+    def start(self, value: float) -> State:
+        return {"step": 0, "mean": None, "covariance": None, "scale": None, "predicted": None}
+
+    def next(
+        self, state: Mapping[str, Any], signals: Signals, *, sign: int, low: float, high: float
+    ) -> tuple[float, State]:
+        noise = max(signals.noise, 1e-4) ** 2
+        step = state["step"]
+        if signals.flow is None or signals.gross_raising is None or signals.gross_lowering is None:
+            # Nothing is known of the flow's size before the first update.
+            mean, covariance = [signals.measured, 0.0, 0.0], None
+            return 0.0, {"step": step + 1, "mean": mean, "covariance": covariance, "scale": None, "predicted": None}
+        scale = max((signals.gross_raising + signals.gross_lowering) / 2.0, 1e-12)
+        if state["covariance"] is None:
+            filter_ = _Filter.begin(state["mean"][0], noise, scale)
+        else:
+            filter_ = _Filter(list(state["mean"]), [list(row) for row in state["covariance"]])
+        filter_.predict(signals.flow, self.forgetting, noise)
+        filter_.correct(signals.measured, noise)
+        entropy, bias, gain = filter_.mean
+        if step <= self.excite_steps:
+            # Around the natural flow, so that the run isn't pushed while it is being measured.
+            natural = signals.gross_raising - signals.gross_lowering
+            flow = natural + (1 if step % 2 else -1) * self.excite_share * 2.0 * scale
+            predicted = None
+        else:
+            wanted = signals.next_target - signals.target + self.follow * (signals.target - entropy)
+            flow = (wanted - bias) / gain
+            # lambda lies in [-1, 1], so the net flow lies between these: asking for more would teach the filter nothing.
+            flow = min(max(flow, -2.0 * signals.gross_lowering), 2.0 * signals.gross_raising)
+            predicted = bias + gain * flow
+        flow = min(max(flow, low), high)
+        return flow, {
+            "step": step + 1,
+            "mean": filter_.mean,
+            "covariance": filter_.covariance,
+            "scale": scale,
+            "predicted": predicted,
+        }
+
+
+class _Filter:
+    """A Kalman filter over (H, bias, gain); three states, so plain Python is enough."""
+
+    def __init__(self, mean: list[float], covariance: list[list[float]]) -> None:
+        self.mean, self.covariance = mean, covariance
+
+    @classmethod
+    def begin(cls, entropy: float, noise: float, scale: float) -> _Filter:
+        # Before anything is known: a step's gross flow moves the entropy by something like a hundredth of a nat.
+        gain = 0.01 / scale
+        return cls([entropy, 0.0, gain], [[noise, 0, 0], [0, 0.01**2, 0], [0, 0, (2.0 * gain) ** 2]])
+
+    def predict(self, flow: float, forgetting: float, noise: float) -> None:
+        """One step on: H += bias + gain flow; what is known of bias and gain fades."""
+        f = [[1.0, 1.0, flow], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        self.mean = [self.mean[0] + self.mean[1] + self.mean[2] * flow, self.mean[1], self.mean[2]]
+        self.covariance = _sandwich(f, self.covariance)
+        fade = 1.0 / (1.0 - forgetting)
+        for i in range(3):
+            for j in range(3):
+                if i and j:
+                    self.covariance[i][j] *= fade
+        self.covariance[0][0] += 0.1 * noise  # the entropy itself wanders a little beside the model
+
+    def correct(self, measured: float, noise: float) -> None:
+        """Take in a measurement of H. The gain stays positive: a larger flow never lowers the entropy in this model."""
+        variance = self.covariance[0][0] + noise
+        weight = [self.covariance[i][0] / variance for i in range(3)]
+        innovation = measured - self.mean[0]
+        floor = 0.1 * abs(self.mean[2]) or 1e-12
+        self.mean = [m + w * innovation for m, w in zip(self.mean, weight, strict=True)]
+        self.mean[2] = max(self.mean[2], floor)
+        row = list(self.covariance[0])
+        self.covariance = [[self.covariance[i][j] - weight[i] * row[j] for j in range(3)] for i in range(3)]
+
+
+def _sandwich(f: list[list[float]], p: list[list[float]]) -> list[list[float]]:
+    """F P F^T."""
+    fp = [[math.fsum(f[i][k] * p[k][j] for k in range(3)) for j in range(3)] for i in range(3)]
+    return [[math.fsum(fp[i][k] * f[j][k] for k in range(3)) for j in range(3)] for i in range(3)]

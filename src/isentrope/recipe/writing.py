@@ -1,0 +1,31 @@
+"""A resolved recipe as TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isentrope.recipe.schema import Recipe
+from isentrope.recipe.toml import toml_key, toml_value
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """Every value of the recipe. A setting that can't act is a comment, so that the text loads back as it is."""
+    inert = recipe.inert()
+    values = recipe.model_dump()
+    lines = [f"{key} = {toml_value(value)}" for key, value in values.items() if not isinstance(value, Mapping | None)]
+    for section, table in values.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{section}]", *_section_lines(section, table, inert)]
+    return "\n".join(lines) + "\n"
+
+
+def _section_lines(section: str, table: Mapping[str, Any], inert: Mapping[str, str]) -> list[str]:
+    if section in ("objective", "schedule"):
+        table = {"name": table["name"], **table["settings"]}
+    lines = []
+    for key, value in table.items():
+        line = f"{toml_key(key)} = {toml_value(value)}"
+        reason = inert.get(f"{section}.{key}")
+        lines.append(line if reason is None else f"# {line}   # can't act: {reason}")
+    return lines

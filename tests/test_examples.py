@@ -1,0 +1,41 @@
+"""The examples run as they stand, stay short, and print what they promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+LONGEST = 80
+
+
+def run(example: Path) -> str:
+    command = [sys.executable, "-W", "error", str(example)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short(example: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) < LONGEST
+
+
+def test_loss_by_hand() -> None:
+    """The table of 01: every method treats the tokens it should, and only OPEFO's flows balance."""
+    (example,) = (path for path in EXAMPLES if path.stem == "01_loss_by_hand")
+    rows = [line.split() for line in run(example).splitlines() if line]
+    tokens = int(rows[0][0])
+    table = {row[0]: [float(cell) for cell in row[1:]] for row in rows[2:]}
+    treated, net = ({name: cells[column] for name, cells in table.items()} for column in (0, 4))
+    assert list(table) == ["GRPO", "ClipHigher", "ClipCov", "KLCov", "OPEFO"]
+    assert treated["GRPO"] == treated["ClipHigher"] == 0
+    assert treated["ClipCov"] == treated["KLCov"] == tokens * 2 // 100
+    # OPEFO reweights every token that has a flow: all but those outside the ratio clip.
+    assert 0.9 * tokens < treated["OPEFO"] <= tokens
+    assert abs(net["OPEFO"]) < 0.01
+    assert all(net[name] < -10 for name in ("GRPO", "ClipHigher", "ClipCov", "KLCov"))
+    assert net["GRPO"] < net["ClipHigher"]
