@@ -10,7 +10,16 @@ from transformers import AutoTokenizer
 
 from isentrope.errors import PolicyError
 from isentrope.policy import tiny
-from isentrope.policy.tiny import ALPHABET, Mix, WarmStart, build_tiny, build_tokenizer, demonstration, load_tiny, measure
+from isentrope.policy.tiny import (
+    ALPHABET,
+    Mix,
+    WarmStart,
+    build_tiny,
+    build_tokenizer,
+    demonstration,
+    load_tiny,
+    measure,
+)
 from isentrope.tasks.arithmetic import POOLS, arithmetic_task, held_out, parse_completion
 
 
@@ -69,7 +78,6 @@ def test_sampling_beside_longer_prompts_changes_no_probability(policy) -> None:
     model, tokenizer = policy
     prompts = ["1+2+9+8=", "10+12+19+18=", "3+14+5+6="]
     with torch.no_grad():
-        model.lm_head.weight.mul_(1.0)  # tied to the embedding, so the scale goes into the final norm below
         model.model.norm.weight.mul_(1000.0)
     try:
         together = tiny.sample_completions(model, tokenizer, prompts, seed=0)
@@ -102,6 +110,21 @@ def test_an_unknown_character_becomes_unk_one_for_one(character: str) -> None:
     assert parse_completion(tokenizer.decode(ids)) is None
 
 
+def test_the_command_makes_a_folder_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.main(["--out", str(tmp_path), "--steps", "1", "1", "--problems", "1", "--seed", "3"])
+    made = json.loads((tmp_path / "base.json").read_text())
+    assert made["settings"]["seed"] == 3
+    assert set(made["measured"]) == set(POOLS)
+    assert {"pass@1", "pass@8", "pass@32", "malformed_share"} <= set(made["measured"]["arithmetic"])
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in tiny.WEIGHTS_FOLDER.iterdir()}
+    monkeypatch.setattr(tiny, "WEIGHTS_FOLDER", tmp_path)
+    model, tokenizer = load_tiny()
+    stored = build_tiny(3)[0].to(torch.bfloat16).float()
+    changed = (model.model.embed_tokens.weight - stored.model.embed_tokens.weight).abs().max()
+    assert 0 < changed < 0.1  # two small steps away from the seed's start
+    assert tokenizer.decode(tokenizer("1+2=")["input_ids"]) == "1+2="
+
+
 def test_building_is_seeded_and_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -114,7 +137,7 @@ def test_building_is_seeded_and_leaves_the_global_generator_alone() -> None:
 
 def test_missing_weights_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny, "WEIGHTS_FOLDER", tmp_path)
-    with pytest.raises(PolicyError, match="python -m isentrope.policy.tiny --out"):
+    with pytest.raises(PolicyError, match=r"python -m isentrope\.policy\.tiny --out"):
         load_tiny()
 
 

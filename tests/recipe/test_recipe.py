@@ -27,11 +27,11 @@ from isentrope.recipe.toml import toml_value
 
 
 def settings(model: type[Section], prefix: str = "") -> list[str]:
-    """The keys of a recipe outside the objective's and the schedule's tables."""
+    """The keys of a recipe outside the tables of the objective, the schedule and the controller."""
     keys = []
     for name, field in model.model_fields.items():
         inner = field.annotation
-        if name in ("objective", "schedule"):
+        if name in ("objective", "schedule", "controller"):
             continue
         if isinstance(inner, type) and issubclass(inner, Section):
             keys += settings(inner, f"{name}.")

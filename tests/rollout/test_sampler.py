@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from isentrope.errors import NonFiniteError, PolicyError
+from isentrope.functional.random import counter_uniform
 from isentrope.policy import Policy, load_policy
 from isentrope.rollout import TransformersSampler
 from isentrope.types import Completion, Sampler
@@ -70,12 +71,14 @@ def test_a_row_depends_on_its_stream_alone(folder: Folder, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["qwen2", "gemma2"])
 def test_long_responses_outgrow_the_room_of_the_cache(folder: Folder, kind: str) -> None:
     policy = load_policy(folder(kind), device="cpu")
-    sampler = TransformersSampler(policy, stop_token_ids=(4,))
     streams = STREAMS[:4] + STREAMS[12:16]
+    free = sample(TransformersSampler(policy, stop_token_ids=()), streams, max_new_tokens=80, temperature=2.0)
+    stop = next(token for token in range(31) if 3 <= sum(token in completion.tokens for completion in free) <= 5)
+    sampler = TransformersSampler(policy, stop_token_ids=(stop,))
     completions = sample(sampler, streams, max_new_tokens=80, temperature=2.0)
     longest = max(range(8), key=lambda row: len(completions[row].tokens))
     assert len(completions[longest].tokens) == 80
-    assert len({len(completion.tokens) for completion in completions}) > 3
+    assert len({len(completion.tokens) for completion in completions}) > 3  # some left on the way
     alone = sample(sampler, streams[longest : longest + 1], max_new_tokens=80, temperature=2.0)[0]
     assert alone.tokens == completions[longest].tokens
     ids_BL, attention_BL, mask_BL = rows(
@@ -94,6 +97,22 @@ def test_seeds_and_streams_give_other_samples_and_the_global_generator_none(fold
     other = sample(sampler, seed=1)
     assert sum(a.tokens != b.tokens for a, b in zip(first, other, strict=True)) > 15
     assert sample(sampler, seed=(1, 2)) != sample(sampler, seed=(2, 1))  # type: ignore[arg-type]
+
+
+def test_each_token_is_drawn_at_its_own_uniform_number(folder: Folder) -> None:
+    """One forward over the whole response gives every distribution; the number is that of (seed, stream, position)."""
+    policy = load_policy(folder("llama"), device="cpu")
+    streams = [(7, 3), (7, 4), (2**40, 0)]
+    completions = TransformersSampler(policy, stop_token_ids=()).sample(
+        [PROMPTS[0]] * 3, streams, temperature=1.5, max_new_tokens=70, seed=(5, 1)
+    )
+    for stream, completion in zip(streams, completions, strict=True):
+        ids = torch.tensor([[*PROMPTS[0], *completion.tokens]])
+        logits_TV = policy.model(input_ids=ids).logits[0, 2:-1].detach().double() / 1.5
+        columns = [torch.full((70,), part) for part in stream]
+        uniform_T1 = counter_uniform((5, 1), *columns, torch.arange(70))[:, None]
+        tokens_T = (torch.softmax(logits_TV, -1).cumsum(-1) <= uniform_T1).sum(-1)
+        assert tokens_T.tolist() == list(completion.tokens)
 
 
 def test_first_tokens_follow_the_softmax(folder: Folder) -> None:

@@ -51,6 +51,16 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(recipes_text())
         return 0
+    if arguments.command == "check-reward":
+        from isentrope.cli.check_reward import check_reward_command
+
+        return check_reward_command(
+            arguments.task,
+            arguments.file,
+            options=arguments.option,
+            reward=arguments.reward,
+            as_json=arguments.json,
+        )
     assert arguments.command == "methods"
     from isentrope.cli.listing import methods_text
 
@@ -79,6 +89,17 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--dry-run", action="store_true", help="print what would run and what it costs, and stop")
     resume = commands.add_parser("resume", help="go on with a run", description="Go on from a run's last checkpoint.")
     resume.add_argument("run", metavar="RUN", help="the run's folder")
+    check = commands.add_parser(
+        "check-reward",
+        help="score given completions",
+        description="Print what each completion of a file earns, and why. Each line of FILE is a JSON object with "
+        '"completion" and one of "prompt" (a prompt of the task), "problem_id" or "answer".',
+    )
+    check.add_argument("task", metavar="TASK", help="a task as a recipe names it, such as data.jsonl")
+    check.add_argument("file", metavar="FILE", help="completions, one JSON object a line")
+    check.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the task")
+    check.add_argument("--reward", default="", help="a reward function, as task.reward in a recipe")
+    check.add_argument("--json", action="store_true", help="JSON lines instead of a table")
     commands.add_parser("recipes", help="list the shipped recipes")
     commands.add_parser("methods", help="list the published methods with their coupled values and sources")
     return parser

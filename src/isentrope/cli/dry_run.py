@@ -45,8 +45,8 @@ def notes(recipe: Recipe) -> list[str]:
             f"update.learning_rate = {rate:g} suits models of billions of parameters; {recipe.policy.model} hardly "
             "moves at it. The shipped recipes for it write a larger one"
         )
-    if recipe.schedule is not None:
-        lines.append("the schedule's target is logged as entropy/target; nothing steers to it in this version")
+    if recipe.schedule is not None and recipe.controller is None:
+        lines.append("the schedule's target is logged as entropy/target and nothing steers to it: give a [controller]")
     longest = recipe.rollout.max_prompt_tokens + recipe.rollout.max_new_tokens
     if longest > recipe.update.tokens_per_micro_batch:
         lines.append(

@@ -123,7 +123,7 @@ def remove_dropout(model: nn.Module) -> None:
         # Attention and some layers read a probability attribute and their own training flag.
         for name, value in vars(module).items():
             if "dropout" in name and isinstance(value, float):
-                pass
+                setattr(module, name, 0.0)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from isentrope.control.actuators import Facts, obstacle
 from isentrope.recipe.presets import PRESETS
 from isentrope.recipe.schema import Recipe
 
@@ -27,7 +28,7 @@ def inert_settings(recipe: Recipe) -> dict[str, str]:
     inert = {f"objective.{key}": reason for key, reason in _inert_objective(recipe, settings) if key in settings}
     if recipe.updates_per_step == 1:
         inert["update.replan"] = "the first update of a rollout is planned with the rollout's log-probs either way"
-    if recipe.update.reference_kl == 0:
+    if not recipe.needs_reference:
         inert["update.kl_estimator"] = "update.reference_kl is 0"
     if recipe.rollout.overlong != "penalize":
         inert["rollout.overlong_buffer"] = f'rollout.overlong is "{recipe.rollout.overlong}", not "penalize"'
@@ -52,7 +53,27 @@ def conflicts(recipe: Recipe, written: Iterable[str]) -> list[str]:
     """Why the recipe can't run as it stands, a line each; ``written`` are the dotted keys the user gave."""
     inert = inert_settings(recipe)
     can_not_act = [f"{key} can't act: {inert[key]}. Leave it out" for key in sorted(written) if key in inert]
-    return [*_objective_conflicts(recipe), *_number_conflicts(recipe), *can_not_act]
+    return [*_objective_conflicts(recipe), *_control_conflicts(recipe), *_number_conflicts(recipe), *can_not_act]
+
+
+def _control_conflicts(recipe: Recipe) -> Iterable[str]:
+    controller, settings = recipe.controller, recipe.objective.settings
+    if controller is None:
+        return
+    if recipe.schedule is None:
+        yield (
+            f"controller {controller.name} has no target: give a [schedule], such as "
+            'schedule = {name = "constant", value = 0.3}'
+        )
+    facts = Facts(settings=settings, surrogate=settings.get("surrogate", "ppo"), updates=recipe.updates_per_step)
+    reason = obstacle(controller.actuator, facts)
+    if reason is not None:
+        yield f"controller.actuator {reason}"
+    if controller.name == "flow_steering" and controller.actuator != "target_flow":
+        yield (
+            f'controller flow_steering steers by a flow, and controller.actuator is "{controller.actuator}": leave it out, or '
+            'use controller "pid" for that actuator'
+        )
 
 
 def _objective_conflicts(recipe: Recipe) -> Iterable[str]:

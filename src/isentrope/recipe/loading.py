@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from isentrope.control import ACTUATORS, CONTROLLERS
 from isentrope.control.schedules import SCHEDULES
 from isentrope.errors import RecipeError
 from isentrope.recipe.checks import conflicts
@@ -21,7 +22,7 @@ from isentrope.recipe.overrides import apply_overrides
 from isentrope.recipe.presets import PRESETS
 from isentrope.recipe.schema import Recipe
 
-_NAMED_TABLES = ("objective", "schedule")
+_NAMED_TABLES = ("objective", "schedule", "controller")
 """Tables whose fields depend on the name in them; a text in their place is the name alone."""
 
 
@@ -123,14 +124,15 @@ def _validated(tables: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
     known = _known_keys(tables)
     objective, problems = _objective(tables.get("objective"), known)
     schedule, schedule_problems = _schedule(tables, known)
+    controller, controller_problems = _controller(tables.get("controller"), known)
     document = {**tables, "objective": objective, "update": _update(tables)}
-    if "schedule" in tables:
-        document["schedule"] = schedule
+    document |= {key: table for key, table in (("schedule", schedule), ("controller", controller)) if key in tables}
     try:
         recipe = Recipe.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        return None, problems_of(error, known) + problems + schedule_problems
-    return (None if problems or schedule_problems else recipe), problems + schedule_problems
+        return None, problems_of(error, known) + problems + schedule_problems + controller_problems
+    problems += schedule_problems + controller_problems
+    return (None if problems else recipe), problems
 
 
 def _update(tables: Mapping[str, Any]) -> Any:
@@ -189,6 +191,31 @@ def _schedule(tables: Mapping[str, Any], known: KnownKeys) -> tuple[dict[str, An
     return {"name": table["name"], "settings": settings}, problems + wrong
 
 
+def _controller(table: Any, known: KnownKeys) -> tuple[dict[str, Any], list[str]]:
+    """``[controller]`` with every field of its dataclass and its actuator, where the controller has one that goes with it."""
+    stand_in: dict[str, Any] = {"name": "", "actuator": "", "settings": {}}
+    if table is None:
+        return stand_in, []
+    cls = CONTROLLERS.get(_name_in(table))
+    if cls is None:
+        given = table.get("name") if isinstance(table, Mapping) else table
+        return stand_in, [unknown_name("controller.name", "" if given is None else given, list(CONTROLLERS))]
+    written = {key: value for key, value in table.items() if key not in ("name", "actuator")}
+    problems = [
+        unknown_key("controller", key, written.pop(key), known) for key in sorted(set(written) - set(field_names(cls)))
+    ]
+    actuator = table.get("actuator", _OWN_ACTUATORS.get(table["name"], ""))
+    if actuator not in ACTUATORS:
+        problems.append(unknown_name("controller.actuator", actuator, list(ACTUATORS)))
+        actuator = ""
+    settings, wrong = _built(cls, written, known, "controller")
+    return {"name": table["name"], "actuator": actuator, "settings": settings}, problems + wrong
+
+
+_OWN_ACTUATORS = {"flow_steering": "target_flow", "skywork": "entropy_bonus"}
+"""The setting that a controller was made for, where the recipe names none."""
+
+
 def _built(cls: type, settings: Mapping[str, Any], known: KnownKeys, section: str) -> tuple[dict[str, Any], list[str]]:
     try:
         return settings_of(build(cls, settings)), []
@@ -197,7 +224,7 @@ def _built(cls: type, settings: Mapping[str, Any], known: KnownKeys, section: st
 
 
 def _known_keys(tables: Mapping[str, Any]) -> KnownKeys:
-    """The keys of each section, for this recipe's objective and schedule."""
+    """The keys of each section, for this recipe's objective, schedule and controller."""
     known: dict[str, Sequence[str]] = {"": tuple(Recipe.model_fields)}
     for section, info in Recipe.model_fields.items():
         fields: Iterable[str] = getattr(info.annotation, "model_fields", ())
@@ -205,4 +232,7 @@ def _known_keys(tables: Mapping[str, Any]) -> KnownKeys:
     objective, schedule = _name_in(tables.get("objective")), _name_in(tables.get("schedule"))
     known["objective"] = ("name", *(field_names(objective_class(objective)) if objective in PRESETS else ()))
     known["schedule"] = ("name", *(field_names(SCHEDULES[schedule]) if schedule in SCHEDULES else ()))
+    controller = _name_in(tables.get("controller"))
+    own = field_names(CONTROLLERS[controller]) if controller in CONTROLLERS else ()
+    known["controller"] = ("name", "actuator", *own)
     return {section: keys for section, keys in known.items() if keys}

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from isentrope.control import CONTROLLERS
+from isentrope.control.controllers import Controller
 from isentrope.control.schedules import SCHEDULES, Schedule
 from isentrope.objectives import OBJECTIVES
 from isentrope.recipe.presets import PRESETS
@@ -59,3 +61,8 @@ def build_objective(preset: str, settings: Mapping[str, Any]) -> Objective:
 def build_schedule(name: str, settings: Mapping[str, Any]) -> Schedule:
     schedule: Schedule = build(SCHEDULES[name], settings)
     return schedule
+
+
+def build_controller(name: str, settings: Mapping[str, Any]) -> Controller:
+    controller: Controller = build(CONTROLLERS[name], settings)
+    return controller

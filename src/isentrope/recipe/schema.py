@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from isentrope.control.actuators import ACTUATORS
+from isentrope.control.entropy_controller import EntropyController
 from isentrope.control.schedules import Schedule
 from isentrope.types import Objective
 
@@ -191,6 +193,14 @@ class ScheduleSection(Section):
     settings: dict[str, Any] = Field(description="every field of the schedule's dataclass, resolved")
 
 
+class ControllerSection(Section):
+    """``[controller]``: what moves which setting so that the entropy follows the schedule."""
+
+    name: str = Field(description="a key of isentrope.control.CONTROLLERS")
+    actuator: str = Field(description="a key of isentrope.control.ACTUATORS: the setting that is moved")
+    settings: dict[str, Any] = Field(description="every field of the controller's dataclass, resolved")
+
+
 class EvaluationSection(Section):
     """``[evaluation]``: pass@k on held-out problems."""
 
@@ -236,6 +246,7 @@ class Recipe(Section):
     objective: ObjectiveSection
     update: UpdateSection = Field(default_factory=UpdateSection)
     schedule: ScheduleSection | None = None
+    controller: ControllerSection | None = None
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     output: OutputSection = Field(default_factory=OutputSection)
 
@@ -250,6 +261,24 @@ class Recipe(Section):
         from isentrope.recipe.objects import build_schedule
 
         return None if self.schedule is None else build_schedule(self.schedule.name, self.schedule.settings)
+
+    def controller_object(self) -> EntropyController | None:
+        """Schedule, controller and actuator joined; None where the recipe steers nothing."""
+        from isentrope.recipe.objects import build_controller
+
+        schedule = self.schedule_object()
+        if self.controller is None or schedule is None:
+            return None
+        return EntropyController(
+            schedule=schedule,
+            controller=build_controller(self.controller.name, self.controller.settings),
+            actuator=ACTUATORS[self.controller.actuator],
+        )
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the first policy is kept to measure the KL to it."""
+        return self.update.reference_kl > 0 or (self.controller is not None and self.controller.actuator == "reference_kl")
 
     @property
     def updates_per_step(self) -> int:

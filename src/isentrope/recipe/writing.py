@@ -21,8 +21,8 @@ def recipe_toml(recipe: Recipe) -> str:
 
 
 def _section_lines(section: str, table: Mapping[str, Any], inert: Mapping[str, str]) -> list[str]:
-    if section in ("objective", "schedule"):
-        table = {"name": table["name"], **table["settings"]}
+    if section in ("objective", "schedule", "controller"):
+        table = {key: value for key, value in table.items() if key != "settings"} | table["settings"]
     lines = []
     for key, value in table.items():
         line = f"{toml_key(key)} = {toml_value(value)}"

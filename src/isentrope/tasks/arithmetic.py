@@ -6,9 +6,9 @@ own choice and keeps a running sum (``12+7=19+16=35+5=40``). Only the last numbe
     arithmetic        4 numbers from 1 to 19, answers 20..59      `builtin:tiny` begins at a pass@1 of 0.1-0.4
     arithmetic_hard   5 numbers from 1 to 19, answers 30..69      `builtin:tiny` begins at a pass@32 of 0.4-0.7
 
-Every answer is equally frequent (to within one problem), so a constant scores 1/40. A hash of the sorted numbers, the same
-for every seed, says whether a problem belongs to the evaluation side: no evaluation problem is a training problem in
-another order, and the demonstrations `builtin:tiny` learned from hold none.
+Every answer is equally frequent (to within one problem), so a constant scores 1/40. A hash of the sorted numbers, the
+same for every seed, says whether a problem belongs to the evaluation side: no evaluation problem is a training problem
+in another order, and the demonstrations `builtin:tiny` learned from hold none.
 """
 
 from __future__ import annotations

@@ -43,6 +43,12 @@ class Score:
     """A finite number."""
     malformed: bool
     """True when no answer was found in the completion. A wrong answer isn't malformed."""
+    outcome: str | None = None
+    """How an answer check ended: one of ``checking.OUTCOMES``, or None where the task doesn't tell."""
+    answer: str | None = None
+    """The answer that was found in the completion, where the task tells."""
+    reason: str = ""
+    """Why it earned what it did, for people."""
 
 
 @runtime_checkable

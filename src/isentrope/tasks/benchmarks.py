@@ -21,8 +21,10 @@ from isentrope.errors import TaskError
 from isentrope.tasks.answers import same_answer
 from isentrope.tasks.base import Problem, hold_out, nearest, number, prompt_key
 from isentrope.tasks.benchmark_specs import BENCHMARKS, BenchmarkSpec, year_of
-from isentrope.tasks.files import BlankError, FileTask, checked_answer, checked_prompt, read_rows
+from isentrope.tasks.checking import unreadable_gold
+from isentrope.tasks.files import BlankError, checked_answer, checked_prompt, read_rows
 from isentrope.tasks.hub import hub_rows
+from isentrope.tasks.maths import MathTask
 from isentrope.tasks.overlap import find_overlap
 
 logger = logging.getLogger(__name__)
@@ -124,7 +126,7 @@ BENCHMARK_OPTIONS: dict[str, tuple[type, ...]] = {
 """Options of ``[task] name = "SET"``; see :func:`benchmark_task`."""
 
 
-def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int, seed: int) -> FileTask:
+def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int, seed: int) -> MathTask:
     """A set to train on, as a task.
 
     Options: ``folder`` and ``levels`` as in :func:`load_benchmark`; ``evaluation``, the name of a set to evaluate on (else
@@ -149,7 +151,7 @@ def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems
     problems: tuple[Problem, ...] = load_benchmark(name, folder=folder, levels=options.get("levels")).problems
     if "evaluation" not in options:
         train, held_out = hold_out(problems, evaluation_problems=evaluation_problems, seed=seed, name=name)
-        return FileTask(name=name, train=train, evaluation=held_out, extraction=extraction)
+        return MathTask(name=name, train=train, evaluation=held_out, extraction=extraction)
     other = load_benchmark(options["evaluation"], folder=folder)
     if not 0 < evaluation_problems <= len(other.problems):
         raise TaskError(
@@ -164,7 +166,7 @@ def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems
         logger.warning("%s: %d problems of %s are left out of training: %s", name, len(shared), other.name, named)
     doomed = {train_id for found in shared for train_id in found.train_ids}
     chosen = seeded_sample(evaluation_problems, len(other.problems), seed)
-    return FileTask(
+    return MathTask(
         name=name,
         train=number(problem for problem in problems if problem.problem_id not in doomed),
         evaluation=number(other.problems[index] for index in chosen),
@@ -209,6 +211,9 @@ class _Reader:
         except TaskError as error:
             text = str(error)
             raise TaskError(text if text.startswith(place) else f"{place}: {text}") from None
+        if reason := unreadable_gold(answer):
+            self.left_out.append(f"{where}: the answer can't be read: {reason}")
+            return None
         if isinstance(prompt, str):
             prompt = prompt.strip()
         further = {key: value for key, value in row.items() if key != prompt_column} | level

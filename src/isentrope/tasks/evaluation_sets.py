@@ -12,7 +12,8 @@ from isentrope.tasks import BENCHMARKS, TASKS, load_task
 from isentrope.tasks.answers import extract_answer
 from isentrope.tasks.base import Problem, Task, nearest, seeded_sample
 from isentrope.tasks.benchmarks import load_benchmark, problems_digest
-from isentrope.tasks.files import FileTask
+from isentrope.tasks.files import FileTask, read_problems
+from isentrope.tasks.maths import MathTask
 
 GENERATED_PROBLEMS = 128
 """Problems of a generated task, where no number is given."""
@@ -75,7 +76,7 @@ def evaluation_set(
         return EvaluationSet(
             name=name,
             problems=_chosen(name, loaded.problems, problems, seed),
-            task=FileTask(name=name, train=(), evaluation=loaded.problems),
+            task=MathTask(name=name, train=(), evaluation=loaded.problems),
             digest=loaded.digest,
             source=loaded.source,
             left_out=loaded.left_out,
@@ -88,8 +89,6 @@ def evaluation_set(
             f"there is no benchmark {name!r}.{near} Give one of {', '.join([*BENCHMARKS, *TASKS])}, a reasoning-gym data set "
             "as reasoning_gym:NAME, or a .jsonl or .parquet file."
         )
-    from isentrope.tasks.files import read_problems
-
     if name not in TASKS and ":" not in name:
         given = dict(options or {})
         columns = {key: given[key] for key in ("prompt", "answer", "drop_blank") if key in given}

@@ -30,6 +30,7 @@ from isentrope.tasks.base import (
     warn_of_repeats,
     without_prompts_of,
 )
+from isentrope.tasks.checking import math_scores, require, unreadable_gold
 
 OPTIONS: dict[str, tuple[type, ...]] = {
     "prompt": (str,),
@@ -37,7 +38,10 @@ OPTIONS: dict[str, tuple[type, ...]] = {
     "evaluation": (str,),
     "extraction": (str,),
     "drop_blank": (bool,),
+    "check": (str,),
 }
+CHECKS = ("exact", "math")
+"""How an answer is compared: by the rules of ``same_answer``, or as mathematics by ``checking.MathChecker``."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +59,22 @@ class FileTask:
     evaluation: tuple[Problem, ...]
     extraction: str = "auto"
     """A key of ``EXTRACTIONS``: how the answer is found in a completion."""
+    check: str = "exact"
+    """One of ``CHECKS``."""
     stop: tuple[str, ...] = ()
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
+        pairs = [
+            (gold_answer(problem.answer), extract_answer(completion, self.extraction))
+            for problem, completion in zip(problems, completions, strict=True)
+        ]
+        if self.check == "math":
+            return math_scores(pairs)
         scores = []
-        for problem, completion in zip(problems, completions, strict=True):
-            answer = extract_answer(completion, self.extraction)
-            correct = answer is not None and same_answer(answer=answer, gold=gold_answer(problem.answer))
-            scores.append(Score(reward=float(correct), malformed=answer is None))
+        for gold, answer in pairs:
+            correct = answer is not None and same_answer(answer=answer, gold=gold)
+            outcome = "unparseable" if answer is None else "correct" if correct else "wrong"
+            scores.append(Score(reward=float(correct), malformed=answer is None, outcome=outcome, answer=answer))
         return scores
 
 
@@ -70,14 +82,15 @@ def file_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int
     """The task of a .jsonl, .jsonl.gz or .parquet file.
 
     Options: ``prompt`` ("prompt") and ``answer`` ("answer") name the columns; ``evaluation`` is a second file with the
-    same columns to evaluate on, else problems are held out; ``extraction`` ("auto") is a key of ``EXTRACTIONS``. A
-    prompt is a text or a list of chat messages, an answer a text or a number; a worked solution counts by its last box
-    or by what follows ``####``. A row with a blank prompt or answer is an error, or with ``drop_blank = true`` left out
-    and counted in the log. All columns but the prompt go to reward functions.
+    same columns to evaluate on, else problems are held out; ``extraction`` ("auto") is a key of ``EXTRACTIONS``;
+    ``check`` is "exact" or, for LaTeX and algebra, "math", which needs the extra of that name. A prompt is a text or a
+    list of chat messages, an answer a text or a number; a worked solution counts by its last box or by what follows
+    ``####``. A row with a blank prompt or answer is an error, or with ``drop_blank = true`` left out and counted in the
+    log. All columns but the prompt go to reward functions.
 
     Raises:
         TaskError: an option, a file, a line or a row that can't be used, or too few rows.
-        MissingDependencyError: a Parquet file without pyarrow.
+        MissingDependencyError: a Parquet file without pyarrow, or check = "math" without math-verify.
     """
     check_options(name, options, OPTIONS)
     extraction = options.get("extraction", "auto")
@@ -86,12 +99,19 @@ def file_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int
             f"option 'extraction' of task {name!r} is {extraction!r}; it has to be one of {', '.join(EXTRACTIONS)}."
             f"{nearest(extraction, EXTRACTIONS)}"
         )
+    check = options.get("check", "exact")
+    if check not in CHECKS:
+        raise TaskError(f"option 'check' of task {name!r} is {check!r}; it has to be one of {', '.join(CHECKS)}.")
+    if check == "math":
+        require()
     prompt, answer = options.get("prompt", "prompt"), options.get("answer", "answer")
     drop_blank = options.get("drop_blank", False)
     problems = read_problems(name, prompt=prompt, answer=answer, drop_blank=drop_blank)
+    if check == "math":
+        _warn_of_unreadable(problems, name)
     if not options.get("evaluation"):
         train, evaluation = hold_out(problems, evaluation_problems=evaluation_problems, seed=seed, name=name)
-        return FileTask(name=name, train=train, evaluation=evaluation, extraction=extraction)
+        return FileTask(name=name, train=train, evaluation=evaluation, extraction=extraction, check=check)
     other = options["evaluation"]
     candidates = read_problems(other, prompt=prompt, answer=answer, drop_blank=drop_blank)
     if not 0 < evaluation_problems <= len(candidates):
@@ -104,7 +124,19 @@ def file_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int
     train = without_prompts_of(problems, candidates, name=name)
     warn_of_repeats(len(problems) - len(train), name)
     evaluation = number(candidates[index] for index in chosen)
-    return FileTask(name=name, train=train, evaluation=evaluation, extraction=extraction)
+    return FileTask(name=name, train=train, evaluation=evaluation, extraction=extraction, check=check)
+
+
+def _warn_of_unreadable(problems: Sequence[Problem], name: str) -> None:
+    reasons = {problem.problem_id: unreadable_gold(gold_answer(problem.answer)) for problem in problems}
+    found = {index: reason for index, reason in reasons.items() if reason}
+    if found:
+        index, reason = next(iter(found.items()))
+        logger.warning(
+            "%s: %d wanted answers can't be read as mathematics, so that only their own text is right. The first is "
+            "problem %d, %s: %s",
+            *(name, len(found), index, _short(problems[index].answer), reason),
+        )
 
 
 class BlankError(TaskError):

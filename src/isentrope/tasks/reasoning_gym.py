@@ -1,8 +1,8 @@
 """Any data set of the package reasoning-gym, generated from the seed and scored by that data set's own check.
 
 Nine of those checks run the completion as Python code: through ``eval``, or through sympy's ``parse_expr``, which is
-``eval`` with every builtin in reach. Only text of a harmless form gets to them (:func:`harmless`). Some are slow on
-hostile formulas all the same, and this module sets no time limit. A check that raises gives reward 0.
+``eval`` with every builtin in reach. Only text of a harmless form gets to them (:func:`harmless`). The symbolic ones can
+be slow on hostile formulas all the same: they run in killable workers. A check that raises or overruns gives reward 0.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isentrope.errors import MissingDependencyError, RewardError, TaskError
+from isentrope.tasks import reasoning_gym_worker
 from isentrope.tasks.answers import EXTRACTIONS, extract_answer
 from isentrope.tasks.base import Problem, Score, nearest, number, prompt_key
+from isentrope.tasks.workers import Reply
 
 SPARE_DRAWS = 64
 """Draws beyond twice the wanted number before a data set counts as too small for its repeats."""
@@ -48,6 +50,9 @@ _ALGEBRA = re.compile(
 _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify)\((?!entry)")
 
 
+UNREADABLE = Score(reward=0.0, malformed=True, outcome="unparseable")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReasoningGymTask:
     """Problems of one data set. The reward is the data set's own score, which may be a fraction."""
@@ -57,23 +62,49 @@ class ReasoningGymTask:
     evaluation: tuple[Problem, ...]
     dataset: Any
     """The reasoning-gym data set; only its ``score_answer`` is used."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What it was made with, for the workers to make it again."""
     extraction: str = "tag_or_whole"
     """A key of ``EXTRACTIONS``: how the answer is found in a completion."""
     stop: tuple[str, ...] = ()
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
-        return [self._score(problem, text) for problem, text in zip(problems, completions, strict=True)]
+        scores: dict[int, Score] = {}
+        symbolic: dict[int, reasoning_gym_worker.Request] = {}
+        for index, (problem, completion) in enumerate(zip(problems, completions, strict=True)):
+            answer, entry = extract_answer(completion, self.extraction), dict(problem.columns["entry"])
+            dataset_name = self.name.partition(":")[2]
+            source = _source(entry) or dataset_name
+            if answer is None or not harmless(answer, source):
+                scores[index] = UNREADABLE
+            elif EVALUATED.get(source) == "algebra":
+                symbolic[index] = (dataset_name, self.config, answer, entry)
+            else:
+                scores[index] = self._score(problem, answer, entry)
+        if symbolic:
+            timeout_s = reasoning_gym_worker.TIMEOUT_S
+            replies = reasoning_gym_worker.pool().map(list(symbolic.values()), timeout_s=timeout_s)
+            for index, reply in zip(symbolic, replies, strict=True):
+                scores[index] = self._replied(problems[index], reply)
+        return [scores[index] for index in range(len(completions))]
 
-    def _score(self, problem: Problem, completion: str) -> Score:
-        answer, entry = extract_answer(completion, self.extraction), dict(problem.columns["entry"])
-        if answer is None or not harmless(answer, _source(entry) or self.name.partition(":")[2]):
-            return Score(reward=0.0, malformed=True)
+    def _score(self, problem: Problem, answer: str, entry: dict[str, Any]) -> Score:
         try:
             reward = float(self.dataset.score_answer(answer, entry))
         except (
             Exception
         ):  # the boundary where a failed answer check becomes data: the text is the model's, not the user's
-            return Score(reward=0.0, malformed=True)
+            return UNREADABLE
+        return self._finite(problem, reward)
+
+    def _replied(self, problem: Problem, reply: Reply) -> Score:
+        if reply.status == "done":
+            return self._finite(problem, reply.value)
+        if reply.status == "failed":
+            return UNREADABLE
+        return Score(reward=0.0, malformed=False, outcome="timeout")
+
+    def _finite(self, problem: Problem, reward: float) -> Score:
         if not math.isfinite(reward):
             raise RewardError(
                 f"{self.name} scored {reward} for problem {problem.problem_id}; a reward has to be a finite number. "
@@ -134,7 +165,8 @@ def reasoning_gym_task(
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise TaskError(f"option 'size' of task {name!r} is {size!r}; it has to be a whole number, 1 or more.")
     draws = 2 * (size + evaluation_problems) + SPARE_DRAWS
-    dataset = _create(name, dataset_name, {"seed": seed, **config, "size": draws})
+    config = {"seed": seed, **config, "size": draws}
+    dataset = _create(name, dataset_name, config)
 
     train: list[Problem] = []
     evaluation: dict[str, Problem] = {}
@@ -155,7 +187,12 @@ def reasoning_gym_task(
             "(task.evaluation_problems, option 'size'), or choose options that allow more different problems."
         )
     return ReasoningGymTask(
-        name=name, train=number(train), evaluation=number(evaluation.values()), dataset=dataset, extraction=extraction
+        name=name,
+        train=number(train),
+        evaluation=number(evaluation.values()),
+        dataset=dataset,
+        config=config,
+        extraction=extraction,
     )
 
 

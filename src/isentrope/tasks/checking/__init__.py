@@ -6,7 +6,14 @@ caller's process.
 
 from __future__ import annotations
 
-from isentrope.tasks.checking.checker import MathChecker, default_checker, quick_verdict, require, unreadable_gold
+from isentrope.tasks.checking.checker import (
+    MathChecker,
+    default_checker,
+    math_scores,
+    quick_verdict,
+    require,
+    unreadable_gold,
+)
 from isentrope.tasks.checking.verdict import OUTCOMES, Outcome, Verdict
 
 __all__ = [
@@ -15,6 +22,7 @@ __all__ = [
     "Outcome",
     "Verdict",
     "default_checker",
+    "math_scores",
     "quick_verdict",
     "require",
     "unreadable_gold",

@@ -15,12 +15,30 @@ from typing import Any
 from isentrope.tasks.checking import notation
 from isentrope.tasks.checking.numbers import Number, read_number, same_number
 
-WARM_UP = (r"\frac{x^2-1}{x-1}", "x+1", None)
-"""Makes math-verify load what it loads late."""
+_SEEN = (
+    r"\frac{x^2-1}{x-1}; x+1",
+    r"2\sqrt{3}; \frac{6}{\sqrt{3}}",
+    r"(-\infty, 1) \cup [2, \infty); [2, \infty) \cup (-\infty, 1)",
+    r"\left(3, \frac{\pi}{2}\right); (3, \pi/2, 0)",
+    r"\{(1,2), (3,-4)\}; (3,-4), (1,2)",
+    r"\begin{pmatrix} 1 & -2 \\ 1/3 & 0 \end{pmatrix}; \begin{pmatrix} 1 \\ 0 \end{pmatrix}",
+    r"y = -2x + 1; 2x + y - 1 = 0",
+    r"1 < x \le 2; (1, 2]",
+    r"x \ge 3; [3, \infty)",
+    r"\binom{n+1}{2} - n!; \frac{n(n+1)}{2}",
+    r"\sin^2 \theta + \cos(2x) \log_2 8; e^{-2t} \ln 3",
+    r"3 \pm 2i; |z - 1| + \overline{z}",
+    r"\text{no solution}; x_1 y^{2k} ABC",
+    r"204_5; 2 \cdot 3^{10} \times 4 \div 5",
+    r"\sum_{k=1}^{n} k^2; \int_0^1 x dx",
+    r"\lfloor x/2 \rfloor; \sqrt[3]{4} a",
+)
+WARM_UP = tuple((*pair.split("; "), None) for pair in _SEEN)
+"""What the workers have parsed before they begin. The grammar's tables are made as forms are met, which takes seconds in all."""
 
 
 def check_pair(pair: tuple[str, str, Any]) -> str:
-    """"correct", "wrong", "unparseable" or "bad_gold" for (gold, answer, None), both from ``notation.clean``."""
+    """ "correct", "wrong", "unparseable" or "bad_gold" for (gold, answer, None), both from ``notation.clean``."""
     gold_text, answer_text, _ = pair
     gold, normal_gold = _parse(gold_text)
     answer, normal_answer = _parse(answer_text)

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from isentrope.errors import MissingDependencyError
 from isentrope.tasks.answers import gold_answer, last_box
+from isentrope.tasks.base import Score
 from isentrope.tasks.checking import notation, quick
 from isentrope.tasks.checking.algebra import WARM_UP
 from isentrope.tasks.checking.verdict import Verdict
@@ -52,7 +53,9 @@ class MathChecker:
         heavy = [pair for pair, verdict in verdicts.items() if verdict is None]
         if heavy:
             require()
-            arguments = [(quick.take_apart(gold).text, quick.take_apart(answer or "").text, None) for gold, answer in heavy]
+            arguments = [
+                (quick.take_apart(gold).text, quick.take_apart(answer or "").text, None) for gold, answer in heavy
+            ]
             for pair, reply in zip(heavy, self.pool.map(arguments, timeout_s=timeout_s), strict=True):
                 verdicts[pair] = _verdict(reply, gold=pair[0])
         return [verdict for pair in pairs if (verdict := verdicts[pair]) is not None]
@@ -134,3 +137,17 @@ def default_checker() -> MathChecker:
         if not _DEFAULT:
             _DEFAULT.append(MathChecker())
         return _DEFAULT[0]
+
+
+def math_scores(pairs: Sequence[tuple[str, str | None]]) -> list[Score]:
+    """The scores of (gold, answer) pairs under the process's own checker: 1 for a correct answer, else 0."""
+    return [
+        Score(
+            reward=float(verdict.correct),
+            malformed=verdict.outcome == "unparseable",
+            outcome=verdict.outcome,
+            answer=answer,
+            reason=verdict.reason,
+        )
+        for (_, answer), verdict in zip(pairs, default_checker().check_many(pairs), strict=True)
+    ]

@@ -30,17 +30,20 @@ _RAISED_RUN, _LOWERED_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+"
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _ROOT_OF = re.compile(r"\\sqrt (?:([0-9]+|[A-Za-z])(?![{\[])|\(([^()]*)\))")
 
-_SPACES = re.compile(r"\\(?:[,;:> ]|quad\b|qquad\b)|~|\s+")
+# A line break \\ comes first and stays, so that its second half isn't taken for the beginning of a command.
+_SPACES = re.compile(r"(\\\\)|\\(?:[,;:> ]|q?quad(?![a-zA-Z]))|~|\s+")
 _NOTHING = re.compile(
-    r"\\!|\\(?:displaystyle|textstyle|limits|nolimits|bigl?|bigr|Bigl?|Bigr|phantom\{\})(?![a-zA-Z])"
+    r"(\\\\)|\\!|\\(?:displaystyle|textstyle|limits|nolimits|bigl?|bigr|Bigl?|Bigr|phantom\{\})(?![a-zA-Z])"
     r"|\\(?:left|right)(?![a-zA-Z])\.?"
 )
-_FONTS = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|hbox|rm) ?\{")
+_FONTS = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|hbox|rm) ?\{"
+)
 _FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _COMPARISONS = re.compile(r"\\(leqslant|geqslant|leq|geq|neq)(?![a-zA-Z])")
 _SHORT = {"leqslant": r"\le", "leq": r"\le", "geqslant": r"\ge", "geq": r"\ge", "neq": r"\ne"}
 _CONJUNCTION = re.compile(r",? ?(?:\\text\{ ?(?:and|or) ?\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z])) ?")
-_GROUPS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|,\\!|\{,\\!\})(?=[0-9]{3})")
+_GROUPS = re.compile(r"(?<=[0-9])(?: ?\{,\} ?|\\, ?|, ?\\! ?|\{,\\!\} ?)(?=[0-9]{3})")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ("__", "__"))
 _BRACES = re.compile(r"\\[\\{}]|[{}()\[\]]")
 _BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
@@ -81,7 +84,7 @@ def clean(text: str) -> str:
         text = stripped
     text = text.replace(r"\%", "%").replace("$$", " ")
     text = re.sub(r"(?<!\\)\$", "", text) if text.count("$") - text.count(r"\$") != 1 else text.replace("$", r"\$", 1)
-    text = _NOTHING.sub("", _SPACES.sub(" ", text))
+    text = _NOTHING.sub(lambda match: match.group(1) or "", _SPACES.sub(lambda match: match.group(1) or " ", text))
     text = _COMPARISONS.sub(lambda match: _SHORT[match.group(1)], _FRACTIONS.sub(r"\\frac", text))
     text = _CONJUNCTION.sub(", ", _FONTS.sub(r"\\text{", text))
     text = " ".join(text.split()).rstrip(" .,;:") if not text.endswith(r"\.") else text

@@ -22,7 +22,12 @@ _NAME = r"(?:[A-Za-z]|\\[a-z]+)(?:_(?:\{[A-Za-z0-9]+\}|[A-Za-z0-9]))?(?: ?\( ?[A
 _ASSIGNMENT = re.compile(rf"({_NAME}) ?(?:=|\\in(?![a-z])) ?([^=<>]+)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[a-z][a-z0-9' ,.;:/-]*")
-_SPELLED = {name: str(value) for value, name in enumerate("zero one two three four five six seven eight nine ten".split())}
+_SPELLED = {
+    name: str(value)
+    for value, name in enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    )
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +56,9 @@ def take_apart(text: str) -> Answer:
     rest, unit = units.without_unit(cleaned)
     percent = rest.endswith("%") and len(rest) > 1
     number = read_number(rest[:-1].rstrip() if percent else rest)
-    if number is None:
-        number = read_number(_without_parentheses(rest)) if rest.startswith(("(", "-(")) else None
+    if number is None:  # (-3), -(3), \\text{(3)}
+        plain = _plain(rest)
+        number = read_number(_without_parentheses(plain)) if plain.startswith(("(", "-(")) else read_number(plain)
     brackets, items = _items(rest) if number is None else ("", ())
     words = _words(cleaned) if number is None and not items else None
     if words in _SPELLED:

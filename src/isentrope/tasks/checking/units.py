@@ -22,9 +22,10 @@ _NAMES = {
     "watt": "w watt", "volt": "v volt", "kelvin": "k kelvin", "celsius": "celsius", "fahrenheit": "fahrenheit",
 }  # fmt: skip
 KNOWN = {spelling: name for name, spellings in _NAMES.items() for spelling in spellings.split()}
-_NO_UNIT = frozenset("unit pi sqrt ln log sin cos tan exp inf infinity over times plus minus".split())
-"""Words that are no unit: "units", and names of mathematics, which stay."""
-_MATHEMATICS = _NO_UNIT - {"unit"}
+_MATHEMATICS = frozenset(
+    ("pi", "sqrt", "ln", "log", "sin", "cos", "tan", "exp", "inf", "infinity", "over", "times", "plus", "minus")
+)
+"""Words that are no unit."""
 _CURRENCY = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee"}
 
 _CURRENCY_BEFORE = re.compile(r"(-?) ?\\?([$€£¥₹]) ?(?=[-.0-9\\])")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import os
 import pickle
 import socket
@@ -15,7 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
@@ -23,6 +24,10 @@ from isentrope.errors import IsentropeError
 from isentrope.tasks.workers import server
 
 START = "import sys; sys.path[:] = {path!r}; from isentrope.tasks.workers.server import serve; serve({fd})"
+
+STARVED_FRACTION = 0.25
+"""A worker that got less than this share of a processor until its limit is given up to ``LONGEST_EXTENSION`` limits."""
+STARVED_PAUSE_S = 0.05
 
 Status = Literal["done", "timeout", "memory", "died", "failed"]
 
@@ -51,6 +56,33 @@ class _Worker:
     calls: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
+class _Call:
+    worker: _Worker
+    index: int
+    tries: int
+    started: float = field(default_factory=time.monotonic)
+    processor_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.processor_s = _processor_s(self.worker.pid)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def overran(self, timeout_s: float) -> bool:
+        """Past the limit; or past the longer one, where others kept it from running for most of the time.
+
+        Without this an overloaded machine would turn right answers into timeouts.
+        """
+        seconds = self.seconds
+        if seconds < timeout_s or self.processor_s is None:
+            return seconds >= timeout_s
+        ran_s = (_processor_s(self.worker.pid) or math.inf) - self.processor_s
+        return ran_s >= STARVED_FRACTION * timeout_s or seconds >= server.LONGEST_EXTENSION * timeout_s
+
+
 class WorkerPool:
     """Runs ``function`` in processes of its own, each call with a wall-clock limit.
 
@@ -62,7 +94,7 @@ class WorkerPool:
         self,
         function: str,
         *,
-        warm_up: Any = None,
+        warm_up: Sequence[Any] = (),
         size: int | None = None,
         memory_bytes: int = 512 * 2**20,
         calls_per_worker: int = 2000,
@@ -71,14 +103,14 @@ class WorkerPool:
         """
         Args:
             function: "module:function" of one picklable argument, with a result that JSON can hold.
-            warm_up: an argument it is called with once, before the first worker; None for none.
+            warm_up: arguments it is called with before the first worker, so that every worker begins warm.
             size: workers, at most; None for the number of cores, at most 4.
             memory_bytes: of each worker, beyond what it shares with the others.
             calls_per_worker: after so many a worker is replaced, and with it whatever its packages have cached.
             start_timeout_s: for loading the packages.
         """
         self.size = size if size is not None else max(1, min(4, _cores()))
-        self._setup = {"function": function, "warm_up": warm_up, "memory_bytes": memory_bytes}
+        self._setup = {"function": function, "warm_up": tuple(warm_up), "memory_bytes": memory_bytes}
         self._calls_per_worker, self._start_timeout_s = calls_per_worker, start_timeout_s
         self.modules: list[str] = []
         """Top-level modules that the workers have loaded."""
@@ -105,34 +137,32 @@ class WorkerPool:
         """
         replies: list[Reply | None] = [None] * len(arguments)
         waiting = deque((index, 0) for index in range(len(arguments)))
-        running: dict[Connection, tuple[_Worker, int, int, float]] = {}
+        running: dict[Connection, _Call] = {}
         try:
             while waiting or running:
                 while waiting and (worker := self._take(block=not running)):
                     index, tries = waiting.popleft()
-                    started = time.monotonic()
-                    running[worker.connection] = (worker, index, tries, started)
+                    running[worker.connection] = _Call(worker=worker, index=index, tries=tries)
                     # A worker that died idle is found when its end of the socket is read.
                     with contextlib.suppress(OSError):
                         worker.connection.send_bytes(pickle.dumps((timeout_s, arguments[index])))
-                first = min(entry[3] for entry in running.values()) + timeout_s
-                for connection in wait(list(running), max(0.0, first - time.monotonic())):
+                first_s = timeout_s - max(call.seconds for call in running.values())
+                for connection in wait(list(running), first_s if first_s > 0 else STARVED_PAUSE_S):
                     assert isinstance(connection, Connection)
-                    worker, index, tries, started = running.pop(connection)
-                    reply = self._read(worker, started)
-                    if reply.status == "died" and tries == 0:
-                        waiting.appendleft((index, 1))
+                    call = running.pop(connection)
+                    reply = self._read(call)
+                    if reply.status == "died" and call.tries == 0:
+                        waiting.appendleft((call.index, 1))
                     else:
-                        replies[index] = reply
-                now = time.monotonic()
-                for connection, (worker, index, _, started) in list(running.items()):
-                    if now - started >= timeout_s and not connection.poll():
+                        replies[call.index] = reply
+                for connection, call in list(running.items()):
+                    if call.overran(timeout_s) and not connection.poll():
                         del running[connection]
-                        self._end(worker)
-                        replies[index] = Reply(status="timeout", seconds=now - started)
+                        self._end(call.worker)
+                        replies[call.index] = Reply(status="timeout", seconds=call.seconds)
         finally:  # an interrupted call: its workers would answer the next one with this one's results
-            for worker, *_ in running.values():
-                self._end(worker)
+            for call in running.values():
+                self._end(call.worker)
         return [reply for reply in replies if reply is not None]
 
     def close(self) -> None:
@@ -160,19 +190,18 @@ class WorkerPool:
         with contextlib.suppress(Exception):
             self.close()
 
-    def _read(self, worker: _Worker, started: float) -> Reply:
+    def _read(self, call: _Call) -> Reply:
         try:
-            message = worker.connection.recv_bytes()
+            message = call.worker.connection.recv_bytes()
         except (EOFError, OSError):
-            self._end(worker)
-            return Reply(status="died", seconds=time.monotonic() - started)
-        seconds = time.monotonic() - started
+            self._end(call.worker)
+            return Reply(status="died", seconds=call.seconds)
         if message == server.MEMORY:
-            self._end(worker)
-            return Reply(status="memory", seconds=seconds)
-        self._give_back(worker)
+            self._end(call.worker)
+            return Reply(status="memory", seconds=call.seconds)
+        self._give_back(call.worker)
         status: Status = "done" if message[:1] == server.DONE else "failed"
-        return Reply(status=status, value=json.loads(message[1:]), seconds=seconds)
+        return Reply(status=status, value=json.loads(message[1:]), seconds=call.seconds)
 
     def _take(self, *, block: bool) -> _Worker | None:
         with self._free:
@@ -299,6 +328,16 @@ class WorkerPool:
 
 
 _POOLS: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+def _processor_s(pid: int) -> float | None:
+    """Processor time a process has used, or None where the system doesn't tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _cores() -> int:

@@ -29,8 +29,10 @@ REQUEST = struct.Struct("<cq")
 """The request and a process id (0 with FORK). The answer is a process id alone."""
 ANSWER = struct.Struct("<q")
 
+LONGEST_EXTENSION = 3.0
+"""Limits that a worker gets at most, on a machine so busy that it hardly runs."""
 SELF_DESTRUCT_MARGIN_S = 1.0
-"""A worker ends by its own alarm this long after its limit, in case the caller is no longer there to end it."""
+"""A worker ends by its own alarm this long after that, in case the caller is no longer there to end it."""
 
 DONE, MEMORY, FAILED = b"d", b"m", b"f"
 """First byte of a worker's reply: JSON of the value; out of memory; JSON of the name of the exception."""
@@ -46,9 +48,9 @@ def serve(server_fd: int) -> None:
     try:
         logging.disable(logging.CRITICAL)
         function = getattr(importlib.import_module(module_name), function_name)
-        if setup["warm_up"] is not None:
-            function(setup["warm_up"])
-        report = {"error": None, "modules": sorted({name.partition(".")[0] for name in sys.modules})}
+        for argument in setup["warm_up"]:
+            _run(function, argument)
+        report: dict[str, Any] = {"error": None, "modules": sorted({name.partition(".")[0] for name in sys.modules})}
     except Exception as error:  # the boundary of the process: the caller raises it
         report = {"error": f"{type(error).__name__}: {error}"[:1000], "modules": []}
     send(server, json.dumps(report).encode())
@@ -101,7 +103,7 @@ def _work(fd: int, function: Callable[[Any], Any], memory_bytes: int) -> None:
         _limit_memory(memory_bytes)
         while True:
             timeout_s, argument = pickle.loads(connection.recv_bytes())
-            signal.setitimer(signal.ITIMER_REAL, timeout_s + SELF_DESTRUCT_MARGIN_S)
+            signal.setitimer(signal.ITIMER_REAL, timeout_s * LONGEST_EXTENSION + SELF_DESTRUCT_MARGIN_S)
             reply = _run(function, argument)
             signal.setitimer(signal.ITIMER_REAL, 0)
             connection.send_bytes(reply)
@@ -118,7 +120,9 @@ def _run(function: Callable[[Any], Any], argument: Any) -> bytes:
         return DONE + json.dumps(function(argument)).encode()
     except MemoryError:
         return MEMORY
-    except Exception as error:  # the boundary where a failed check becomes data; the message may be as long as the answer
+    except (
+        Exception
+    ) as error:  # the boundary where a failed check becomes data; the message may be as long as the answer
         return FAILED + json.dumps(type(error).__name__).encode()
 
 
