@@ -20,7 +20,10 @@ PUBLIC = {
     "isentrope.functional": (
         *("token_statistics", "token_statistics_from_logits", "entropy_flow", "token_covariance", "token_mean"),
     ),
-    "isentrope.control": ("Constant", "Linear", "Cosine", "StableThenAnneal", "Cyclic"),
+    "isentrope.control": (
+        *("Constant", "Linear", "Cosine", "StableThenAnneal", "Cyclic"),
+        *("PID", "FlowSteering", "EntropyController"),
+    ),
     "isentrope.evaluation": ("pass_at_k",),
 }
 """Module -> names. A name leaves only with a line in CHANGELOG.md."""

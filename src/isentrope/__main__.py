@@ -2,4 +2,5 @@
 
 from isentrope.cli import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # a worker process that is spawned imports this file again
+    raise SystemExit(main())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,8 +85,9 @@ class TokenBatch:
 
     def __getitem__(self, rows: Rows) -> TokenBatch:
         """The given sequences: a micro-batch, for :func:`isentrope.token_loss`."""
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return TokenBatch(**{name: None if column is None else column[rows] for name, column in columns.items()})
+        columns: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        chosen: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+        return TokenBatch(**chosen)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from isentrope.cli.evaluate import add_parser as add_evaluate_parser
 from isentrope.errors import IsentropeError
 
 __all__ = ["main"]
@@ -61,6 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
             reward=arguments.reward,
             as_json=arguments.json,
         )
+    if arguments.command == "evaluate":
+        from isentrope.cli.evaluate import evaluate_command
+
+        return evaluate_command(arguments)
     assert arguments.command == "methods"
     from isentrope.cli.listing import methods_text
 
@@ -100,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the task")
     check.add_argument("--reward", default="", help="a reward function, as task.reward in a recipe")
     check.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    add_evaluate_parser(commands)
     commands.add_parser("recipes", help="list the shipped recipes")
     commands.add_parser("methods", help="list the published methods with their coupled values and sources")
     return parser

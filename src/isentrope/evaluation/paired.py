@@ -47,7 +47,9 @@ def paired_test(
         (0.6666666666666666, 0.125)
     """
     if not len(scores_a) or len(scores_a) != len(scores_b):
-        raise ValueError(f"got {len(scores_a)} and {len(scores_b)} scores; give both models' scores of the same problems")
+        raise ValueError(
+            f"got {len(scores_a)} and {len(scores_b)} scores; give both models' scores of the same problems"
+        )
     a, b = np.asarray(scores_a, dtype=np.float64), np.asarray(scores_b, dtype=np.float64)
     delta = a - b
     generator = np.random.default_rng(seed)

@@ -30,7 +30,9 @@ def majority_at_n(correct: Sequence[bool], classes: Sequence[Hashable | None]) -
         0.5
     """
     if not correct or len(correct) != len(classes):
-        raise ValueError(f"got {len(correct)} samples and {len(classes)} classes; give one class per sample, at least one")
+        raise ValueError(
+            f"got {len(correct)} samples and {len(classes)} classes; give one class per sample, at least one"
+        )
     groups: dict[Hashable, list[bool]] = {}
     for value, key in zip(correct, classes, strict=True):
         if key is not None:
@@ -42,9 +44,7 @@ def majority_at_n(correct: Sequence[bool], classes: Sequence[Hashable | None]) -
     return sum(largest) / len(largest)
 
 
-def answer_classes(
-    answers: Sequence[Answer | None], same: Callable[[Answer, Answer], bool]
-) -> list[int | None]:
+def answer_classes(answers: Sequence[Answer | None], same: Callable[[Answer, Answer], bool]) -> list[int | None]:
     """Numbers that are equal for samples with the same answer, None where there is none.
 
     Each answer is compared with the first of every class so far, in order, and joins the first that is the same.

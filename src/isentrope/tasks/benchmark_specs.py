@@ -93,9 +93,7 @@ BENCHMARKS: dict[str, BenchmarkSpec] = {
     "aime24": BenchmarkSpec(
         purpose="evaluation", files=("aime24/test.jsonl",), hub=("HuggingFaceH4/aime_2024", None, "train")
     ),
-    "aime25": BenchmarkSpec(
-        purpose="evaluation", files=("aime25/test.jsonl",), hub=("math-ai/aime25", None, "test")
-    ),
+    "aime25": BenchmarkSpec(purpose="evaluation", files=("aime25/test.jsonl",), hub=("math-ai/aime25", None, "test")),
     "amc23": BenchmarkSpec(purpose="evaluation", files=("amc23/test.jsonl",), hub=("math-ai/amc23", None, "test")),
     "gsm8k": BenchmarkSpec(purpose="evaluation", files=("gsm8k/test.jsonl",), hub=("openai/gsm8k", "main", "test")),
     "minerva": BenchmarkSpec(

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from isentrope.errors import TaskError
-from isentrope.tasks.answers import same_answer
-from isentrope.tasks.base import Problem, hold_out, nearest, number, prompt_key
+from isentrope.tasks.answers import EXTRACTIONS, same_answer
+from isentrope.tasks.base import Problem, check_options, hold_out, nearest, number, prompt_key, seeded_sample
 from isentrope.tasks.benchmark_specs import BENCHMARKS, BenchmarkSpec, year_of
-from isentrope.tasks.checking import unreadable_gold
-from isentrope.tasks.files import BlankError, checked_answer, checked_prompt, read_rows
+from isentrope.tasks.checking import require, unreadable_gold
+from isentrope.tasks.files import BlankError, FileTask, checked_answer, checked_prompt, read_rows
 from isentrope.tasks.hub import hub_rows
-from isentrope.tasks.maths import MathTask
 from isentrope.tasks.overlap import find_overlap
 
 logger = logging.getLogger(__name__)
@@ -126,32 +125,35 @@ BENCHMARK_OPTIONS: dict[str, tuple[type, ...]] = {
 """Options of ``[task] name = "SET"``; see :func:`benchmark_task`."""
 
 
-def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int, seed: int) -> MathTask:
+def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems: int, seed: int) -> FileTask:
     """A set to train on, as a task.
 
     Options: ``folder`` and ``levels`` as in :func:`load_benchmark`; ``evaluation``, the name of a set to evaluate on (else
     problems are held out); ``overlap``, what becomes of training problems that are also in that set: "drop" (the default,
-    named in the log) or "refuse"; ``extraction`` as in a file task.
+    named in the log) or "refuse"; ``extraction`` as in a file task. Answers are compared as mathematics (docs/answers.md).
 
     Raises:
         TaskError: as :func:`load_benchmark`; an unknown option; a set to evaluate on given to train on; an overlap.
     """
-    from isentrope.tasks.base import check_options, seeded_sample
-
     check_options(name, options, BENCHMARK_OPTIONS)
     overlap, extraction = options.get("overlap", "drop"), options.get("extraction", "auto")
     if overlap not in ("drop", "refuse"):
-        raise TaskError(f"option 'overlap' of task {name!r} is {overlap!r}; it has to be \"drop\" or \"refuse\".")
+        raise TaskError(f'option \'overlap\' of task {name!r} is {overlap!r}; it has to be "drop" or "refuse".')
+    if extraction not in EXTRACTIONS:
+        raise TaskError(
+            f"option 'extraction' of task {name!r} is {extraction!r}; it has to be one of {', '.join(EXTRACTIONS)}."
+        )
     if _spec(name).purpose != "training":
         raise TaskError(
             f"{name!r} is a set to evaluate on; training on it would void its scores. Sets to train on: "
             f"{', '.join(key for key, spec in BENCHMARKS.items() if spec.purpose == 'training')}."
         )
+    require()  # answers are checked long after this, and by then an hour of work may be lost
     folder = options.get("folder")
     problems: tuple[Problem, ...] = load_benchmark(name, folder=folder, levels=options.get("levels")).problems
     if "evaluation" not in options:
         train, held_out = hold_out(problems, evaluation_problems=evaluation_problems, seed=seed, name=name)
-        return MathTask(name=name, train=train, evaluation=held_out, extraction=extraction)
+        return FileTask(name=name, train=train, evaluation=held_out, extraction=extraction, check="math")
     other = load_benchmark(options["evaluation"], folder=folder)
     if not 0 < evaluation_problems <= len(other.problems):
         raise TaskError(
@@ -166,11 +168,12 @@ def benchmark_task(name: str, *, options: Mapping[str, Any], evaluation_problems
         logger.warning("%s: %d problems of %s are left out of training: %s", name, len(shared), other.name, named)
     doomed = {train_id for found in shared for train_id in found.train_ids}
     chosen = seeded_sample(evaluation_problems, len(other.problems), seed)
-    return MathTask(
+    return FileTask(
         name=name,
         train=number(problem for problem in problems if problem.problem_id not in doomed),
         evaluation=number(other.problems[index] for index in chosen),
         extraction=extraction,
+        check="math",
     )
 
 
@@ -242,9 +245,7 @@ class _Reader:
 
 def _spec(name: str) -> BenchmarkSpec:
     if name not in BENCHMARKS:
-        raise TaskError(
-            f"there is no set {name!r}.{nearest(name, BENCHMARKS)} There are: {', '.join(BENCHMARKS)}."
-        )
+        raise TaskError(f"there is no set {name!r}.{nearest(name, BENCHMARKS)} There are: {', '.join(BENCHMARKS)}.")
     return BENCHMARKS[name]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from isentrope.errors import TaskError
 from isentrope.tasks import BENCHMARKS, TASKS, load_task
 from isentrope.tasks.answers import extract_answer
-from isentrope.tasks.base import Problem, Task, nearest, seeded_sample
+from isentrope.tasks.base import Problem, Score, Task, nearest, seeded_sample
 from isentrope.tasks.benchmarks import load_benchmark, problems_digest
+from isentrope.tasks.checking import require
 from isentrope.tasks.files import FileTask, read_problems
-from isentrope.tasks.maths import MathTask
 
 GENERATED_PROBLEMS = 128
 """Problems of a generated task, where no number is given."""
@@ -41,9 +41,14 @@ class EvaluationSet:
     mathematical: bool = False
     """True where a chat model has to be told how to mark its answer."""
 
-    def answers(self, completions: Sequence[str]) -> list[str | None]:
-        """The answer each completion votes for; None where it has none."""
-        return [extract_answer(completion, self.extraction) for completion in completions]
+    def answers(self, completions: Sequence[str], scores: Sequence[Score]) -> list[str | None]:
+        """The answer each completion votes for; None where it has none. A task that tells the answer is believed."""
+        return [
+            extract_answer(completion, self.extraction)
+            if score.answer is None and not score.malformed
+            else score.answer
+            for completion, score in zip(completions, scores, strict=True)
+        ]
 
 
 def evaluation_set(
@@ -72,11 +77,12 @@ def evaluation_set(
     if problems is not None and problems < 1:
         raise TaskError(f"the number of problems is {problems}; it has to be at least 1.")
     if name in BENCHMARKS:
+        require()
         loaded = load_benchmark(name, folder=folder)
         return EvaluationSet(
             name=name,
             problems=_chosen(name, loaded.problems, problems, seed),
-            task=MathTask(name=name, train=(), evaluation=loaded.problems),
+            task=FileTask(name=name, train=(), evaluation=loaded.problems, check="math"),
             digest=loaded.digest,
             source=loaded.source,
             left_out=loaded.left_out,
@@ -93,11 +99,11 @@ def evaluation_set(
         given = dict(options or {})
         columns = {key: given[key] for key in ("prompt", "answer", "drop_blank") if key in given}
         whole = read_problems(name, **columns)
-        extraction = given.get("extraction", "auto")
+        extraction, check = given.get("extraction", "auto"), given.get("check", "math")
         return EvaluationSet(
             name=name,
             problems=_chosen(name, whole, problems, seed),
-            task=FileTask(name=name, train=(), evaluation=whole, extraction=extraction),
+            task=FileTask(name=name, train=(), evaluation=whole, extraction=extraction, check=check),
             digest=problems_digest(whole),
             source=name,
             extraction=extraction,

@@ -22,7 +22,9 @@ class Overlap:
     def __str__(self) -> str:
         start = " ".join(self.text.split())
         start = start if len(start) <= 70 else start[:67] + "..."
-        return f"evaluation problem {self.evaluation_id} = training problem {', '.join(map(str, self.train_ids))}: {start}"
+        return (
+            f"evaluation problem {self.evaluation_id} = training problem {', '.join(map(str, self.train_ids))}: {start}"
+        )
 
 
 def overlap_key(prompt: Prompt) -> str:

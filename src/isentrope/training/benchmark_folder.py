@@ -81,7 +81,9 @@ class EvaluationFolder:
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows, all or none of them, and force them to the disk."""
         with self._writing():
-            append_line(samples_path(self.path, name), b"".join(encode_line(row, f"a sample of {name}") for row in rows))
+            append_line(
+                samples_path(self.path, name), b"".join(encode_line(row, f"a sample of {name}") for row in rows)
+            )
 
     def write_scores(self, scores: Mapping[str, Any]) -> Path:
         path = self.path / SCORES

@@ -66,12 +66,16 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
     """
     if not (Path(name) / CONFIG).is_file():
         if checkpoint != "latest":
-            raise RunFolderError(f"{name} is no run's folder (it has no {CONFIG}), so it has no checkpoint {checkpoint!r}")
+            raise RunFolderError(
+                f"{name} is no run's folder (it has no {CONFIG}), so it has no checkpoint {checkpoint!r}"
+            )
         return Source(name=name)
     folder = Path(name) / CHECKPOINTS
     steps = checkpoint_steps(folder)
     if not steps:
-        raise RunFolderError(f"the run {name} has no checkpoint yet; evaluate the model it starts from, or wait for one")
+        raise RunFolderError(
+            f"the run {name} has no checkpoint yet; evaluate the model it starts from, or wait for one"
+        )
     if checkpoint == "latest":
         step = steps[-1]
     elif checkpoint == "best":

@@ -100,7 +100,9 @@ def compare_folders(
             notes.append(f"{name} has no problem that both have finished")
             continue
         if any(len(each) > len(common) for each in results):
-            notes.append(f"{name}: {len(common)} problems are in both, of {len(results[0])} in A and {len(results[1])} in B")
+            notes.append(
+                f"{name}: {len(common)} problems are in both, of {len(results[0])} in A and {len(results[1])} in B"
+            )
         tests[name] = _tests([[each[i] for i in common] for each in results], k, seed, name, notes)
     notes += [f"{name} is in B only" for name in second["sets"] if name not in first["sets"]]
     if not tests:
@@ -118,7 +120,9 @@ def _results(path: str | Path, name: str, threshold: float) -> dict[int, Problem
         results[problem] = ProblemSamples(
             problem_id=problem,
             correct=tuple(row["reward"] >= threshold for row in sampled),
-            classes=tuple(answer_classes([row["answer"] for row in sampled], lambda x, y: same_answer(answer=x, gold=y))),
+            classes=tuple(
+                answer_classes([row["answer"] for row in sampled], lambda x, y: same_answer(answer=x, gold=y))
+            ),
             greedy=rows[GREEDY]["reward"] >= threshold if GREEDY in rows else None,
         )
     return results

@@ -169,9 +169,7 @@ def problem_samples(
     return results
 
 
-def score_set(
-    results: Sequence[ProblemSamples], settings: EvaluationSettings, *, k: Sequence[int]
-) -> dict[str, Any]:
+def score_set(results: Sequence[ProblemSamples], settings: EvaluationSettings, *, k: Sequence[int]) -> dict[str, Any]:
     """The tables of one set. Each row says what its scores mean: problems, n, temperature, top-p, threshold."""
     meaning = {"temperature": settings.temperature, "top_p": settings.top_p, "threshold": settings.threshold}
     rows = [{**row, **meaning} for row in score_rows(results, k=k, seed=settings.seed)]
@@ -229,7 +227,7 @@ def _sample(
     )
     texts = [reader.decode(completion.tokens) for completion in completions]
     scores = each.task.score(problems, texts)
-    answers = each.answers(texts)
+    answers = each.answers(texts, scores)
     return [
         {
             "benchmark": each.name,
@@ -242,7 +240,7 @@ def _sample(
             "answer": answer,
             "reward": score.reward,
             "malformed": score.malformed,
-            "outcome": getattr(score, "outcome", None),
+            "outcome": score.outcome,
             "finished": completion.finished,
             "tokens": len(completion.tokens),
         }

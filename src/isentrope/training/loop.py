@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ from isentrope.training.trackers import open_trackers
 from isentrope.training.update import Updater
 
 
+FLOWS = ("flow/net", "flow/raising_unweighted", "flow/lowering_unweighted")
+"""What flow steering learns from: the flow that was had, and what there was to weigh."""
+
+
 @dataclass
 class State:
     """What a checkpoint holds beside the weights and the optimizer."""
@@ -49,8 +53,8 @@ class State:
     """State of the best-checkpoint rule."""
     control: dict[str, Any] | None = None
     """State of the entropy controller; None before the first step, or without one."""
-    flow: tuple[float, float, float] | None = None
-    """Net, raising and lowering flow per token of the last step (the gross ones before weighting)."""
+    flow: Sequence[float | None] = (None, None, None)
+    """`FLOWS` of the last step."""
 
 
 def train(recipe: Recipe, folder: str | Path | None = None) -> RunSummary:
@@ -158,7 +162,7 @@ class Run:
         seconds = self.updater.run(experience, step, sums)
         metrics = sums.reduce()
         entropy = metrics["entropy/mean"]
-        flow = [metrics.get(key) for key in ("flow/net", "flow/raising_unweighted", "flow/lowering_unweighted")]
+        flow = tuple(metrics.get(key) for key in FLOWS)
         line = {
             "step": step,
             **metrics,
@@ -176,7 +180,7 @@ class Run:
             entropy=entropy,
             control=control_state,
             # A step without an update moved nothing: its flow is 0, and what could have flowed is as it was.
-            flow=(flow[0], flow[1], flow[2]) if None not in flow else state.flow and (0.0, *state.flow[1:]),
+            flow=(0.0, *state.flow[1:]) if None in flow and state.flow else flow,
         )
         return line, experience, after
 
@@ -199,7 +203,7 @@ class Run:
             before = self.control.start(own)
         else:
             before = state.control
-        net, raising, lowering = state.flow or (None, None, None)
+        net, raising, lowering = state.flow
         value, after = self.control.next(
             before,
             step=step,
