@@ -22,12 +22,14 @@ class Signals:
 
     target: float
     """schedule(t), nats per token."""
-    next_target: float
-    """schedule(t + 1): what the updates of this step should lead to."""
+    target_ahead: float
+    """The schedule as many steps ahead as the controller's ``horizon``; ``target`` for a controller without one."""
     measured: float
     """Entropy of this step's rollout, nats per token."""
     noise: float = 0.0
     """Standard error of ``measured``."""
+    updates: int = 1
+    """Optimizer updates that a step consists of."""
     flow: float | None = None
     """Net flow per token after weighting, of the step before; None at the first step or without a flow meter."""
     gross_raising: float | None = None

@@ -33,6 +33,7 @@ class EntropyController:
         step: int,
         measured: float,
         noise: float = 0.0,
+        updates: int = 1,
         flow: float | None = None,
         gross_raising: float | None = None,
         gross_lowering: float | None = None,
@@ -42,14 +43,16 @@ class EntropyController:
         Args:
             measured: entropy of the step's rollout, pooled over all its tokens, nats per token.
             noise: its standard error.
+            updates: optimizer updates of a step.
             flow, gross_raising, gross_lowering: `flow/net`, `flow/raising_unweighted` and `flow/lowering_unweighted` of the
                 step before; only flow steering reads them.
         """
         signals = Signals(
             target=self.schedule(step),
-            next_target=self.schedule(step + 1),
+            target_ahead=self.schedule(step + getattr(self.controller, "horizon", 0)),
             measured=measured,
             noise=noise,
+            updates=updates,
             flow=flow,
             gross_raising=gross_raising,
             gross_lowering=gross_lowering,

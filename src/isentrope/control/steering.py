@@ -4,16 +4,16 @@ OPEFO balances raising against lowering tokens with one number, lambda. Asked fo
 per token f instead of 0, also strictly on-policy, where a ratio clip can't act. What a flow does to the entropy of a network
 is learned from the run itself, with the model::
 
-    H_(t+1) = H_t + bias + gain f_t + w          measured H_t = H_t + v
+    F_t = m F_(t-1) + (1 - m) f_t                  H_(t+1) = H_t + bias + gain F_t + w          measured H_t = H_t + v
 
-``bias`` is what the flow doesn't account for: tokens of one state move other states, AdamW divides every gradient by its own
-scale, noise spreads probability. ``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain) with the
-measured standard error of the entropy as v estimates all three; it is recursive least squares with forgetting on the levels of
-the entropy, which weighs a measurement by its noise where least squares on differences would double it.
+``F`` is the flow as the optimizer's momentum passes it on (m = 0.9 per update): a step acts for about ten more. ``bias`` is what
+the flow doesn't account for: tokens of one state move other states, AdamW divides every gradient by its own scale, noise spreads
+probability. ``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain), with the measured standard
+error of the entropy as v, estimates all three; it is recursive least squares with forgetting on the levels of the entropy, which
+weighs a measurement by its noise where least squares on differences would double it.
 
-The flow of a step is then (wanted change - bias) / gain with::
-
-    wanted change = schedule(t+1) - schedule(t) + follow (schedule(t) - filtered H_t)
+The flow of a step is the constant one that brings the filtered entropy to the schedule ``horizon`` steps ahead, recomputed every
+step (receding horizon): momentum that is already under way counts, so the entropy doesn't swing about its target.
 """
 
 from __future__ import annotations
@@ -30,61 +30,64 @@ from isentrope.control.controllers import Signals, State
 class FlowSteering:
     """The controller of OPEFO's ``target_flow``. Ours (inferred); see the module for the model."""
 
-    follow: float = 0.5
-    """Share of the filtered error to correct in a step, in (0, 1]."""
+    horizon: int = 5
+    """Steps ahead at which the schedule is to be met, at least 1. Shorter is quicker, and noisier."""
+    momentum: float = 0.9
+    """The optimizer's momentum per update, AdamW's beta1, in [0, 1)."""
     excite_steps: int = 6
-    """First steps in which the flow alternates about its natural value, so that gain and bias can be told apart."""
-    excite_share: float = 0.5
-    """Size of that alternation as a share of the gross flow."""
+    """First steps in which the flow also alternates, so that gain and bias can be told apart."""
+    excite_share: float = 0.3
+    """Size of that alternation as a share of the gross flow, in (0, 1]."""
     forgetting: float = 0.02
     """How much of what is known of bias and gain a step loses, in (0, 1): about the inverse of the steps remembered."""
 
     def __post_init__(self) -> None:
-        for name in ("follow", "excite_share", "forgetting"):
+        for name in ("excite_share", "forgetting"):
             value = getattr(self, name)
             if not 0.0 < value <= 1.0:
                 raise ValueError(f"{name} is {value}; allowed is (0, 1]")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"momentum is {self.momentum}; allowed is [0, 1)")
+        if self.horizon < 1:
+            raise ValueError(f"horizon is {self.horizon}; allowed is at least 1 step")
         if self.excite_steps < 2:
             raise ValueError(f"excite_steps is {self.excite_steps}; allowed is at least 2: up and down once")
 
     def start(self, value: float) -> State:
-        return {"step": 0, "mean": None, "covariance": None, "scale": None, "predicted": None}
+        return {"step": 0, "mean": None, "covariance": None, "passed_on": 0.0, "predicted": None}
 
     def next(
         self, state: Mapping[str, Any], signals: Signals, *, sign: int, low: float, high: float
     ) -> tuple[float, State]:
-        noise = max(signals.noise, 1e-4) ** 2
-        step = state["step"]
+        step, noise = state["step"], max(signals.noise, 1e-4) ** 2
         if signals.flow is None or signals.gross_raising is None or signals.gross_lowering is None:
-            # Nothing is known of the flow's size before the first update.
-            mean, covariance = [signals.measured, 0.0, 0.0], None
-            return 0.0, {"step": step + 1, "mean": mean, "covariance": covariance, "scale": None, "predicted": None}
-        scale = max((signals.gross_raising + signals.gross_lowering) / 2.0, 1e-12)
+            # Nothing is known of the flow's size before the first update: balance.
+            return 0.0, {**state, "step": step + 1, "mean": [signals.measured, 0.0, 0.0]}
+        gross = signals.gross_raising + signals.gross_lowering
         if state["covariance"] is None:
-            filter_ = _Filter.begin(state["mean"][0], noise, scale)
+            filter_ = _Filter.begin(state["mean"][0], noise, max(gross, 1e-12))
         else:
             filter_ = _Filter(list(state["mean"]), [list(row) for row in state["covariance"]])
-        filter_.predict(signals.flow, self.forgetting, noise)
+        memory = self.momentum**signals.updates
+        passed_on = memory * state["passed_on"] + (1.0 - memory) * signals.flow
+        filter_.predict(passed_on, self.forgetting, noise)
         filter_.correct(signals.measured, noise)
         entropy, bias, gain = filter_.mean
+        # A constant flow f from now on gives sum_j F = passed_on * carried + f * (horizon - carried).
+        carried = math.fsum(memory ** (j + 1) for j in range(self.horizon))
+        wanted = (signals.target_ahead - entropy - self.horizon * bias) / gain
+        flow = (wanted - passed_on * carried) / (self.horizon - carried)
         if step <= self.excite_steps:
-            # Around the natural flow, so that the run isn't pushed while it is being measured.
-            natural = signals.gross_raising - signals.gross_lowering
-            flow = natural + (1 if step % 2 else -1) * self.excite_share * 2.0 * scale
-            predicted = None
-        else:
-            wanted = signals.next_target - signals.target + self.follow * (signals.target - entropy)
-            flow = (wanted - bias) / gain
-            # lambda lies in [-1, 1], so the net flow lies between these: asking for more would teach the filter nothing.
-            flow = min(max(flow, -2.0 * signals.gross_lowering), 2.0 * signals.gross_raising)
-            predicted = bias + gain * flow
-        flow = min(max(flow, low), high)
+            flow += (1 if step % 2 else -1) * self.excite_share * gross
+        # lambda lies in [-1, 1], so the net flow lies between these: asking for more would be asking for nothing.
+        flow = min(max(flow, -2.0 * signals.gross_lowering, low), 2.0 * signals.gross_raising, high)
+        predicted = bias + gain * (memory * passed_on + (1.0 - memory) * flow)
         return flow, {
             "step": step + 1,
             "mean": filter_.mean,
             "covariance": filter_.covariance,
-            "scale": scale,
-            "predicted": predicted,
+            "passed_on": passed_on,
+            "predicted": None if step <= self.excite_steps else predicted,
         }
 
 
@@ -95,9 +98,9 @@ class _Filter:
         self.mean, self.covariance = mean, covariance
 
     @classmethod
-    def begin(cls, entropy: float, noise: float, scale: float) -> _Filter:
-        # Before anything is known: a step's gross flow moves the entropy by something like a hundredth of a nat.
-        gain = 0.01 / scale
+    def begin(cls, entropy: float, noise: float, gross: float) -> _Filter:
+        # Before anything is known: a step's gross flow moves the entropy by something like a fiftieth of a nat.
+        gain = 0.02 / gross
         return cls([entropy, 0.0, gain], [[noise, 0, 0], [0, 0.01**2, 0], [0, 0, (2.0 * gain) ** 2]])
 
     def predict(self, flow: float, forgetting: float, noise: float) -> None:

@@ -84,8 +84,10 @@ def flow_coefficient(
 
     Taken from the function itself, so it is the coefficient of the loss that is used, for any surrogate.
     """
-    with torch.enable_grad():
-        leaf_BT = masked(log_ratio_BT.detach(), mask_BT).clone().requires_grad_()
-        loss_BT = surrogate(leaf_BT, advantage_BT.detach(), clip_low_BT, clip_high_BT, mask_BT)
+    # Under torch.inference_mode too, whose tensors autograd takes as copies only.
+    with torch.inference_mode(False), torch.enable_grad():
+        fixed = [values_BT.detach().clone() for values_BT in (advantage_BT, clip_low_BT, clip_high_BT, mask_BT)]
+        leaf_BT = masked(log_ratio_BT.detach().clone(), fixed[-1]).requires_grad_()
+        loss_BT = surrogate(leaf_BT, *fixed)
         (gradient_BT,) = torch.autograd.grad(loss_BT.sum(), leaf_BT)
     return -masked(gradient_BT, mask_BT)

@@ -209,6 +209,7 @@ class Run:
             step=step,
             measured=measured,
             noise=sums.pairs["entropy/standard_error"][0],
+            updates=self.recipe.updates_per_step,
             flow=net,
             gross_raising=raising,
             gross_lowering=lowering,

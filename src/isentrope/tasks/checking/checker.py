@@ -40,6 +40,8 @@ class MathChecker:
     def check_many(self, pairs: Sequence[tuple[str, str | None]], *, timeout_s: float = TIMEOUT_S) -> list[Verdict]:
         """The verdicts on pairs of (gold, answer), in order. Equal pairs are checked once.
 
+        An answer is what ``extract_answer`` found in a completion. A gold with a complete box counts by its last one.
+
         ``timeout_s`` is wall-clock time for each answer; overrunning it costs a worker, which is replaced.
 
         Raises:
@@ -47,6 +49,7 @@ class MathChecker:
             WorkerError: the workers can't be started.
         """
         verdicts: dict[tuple[str, str | None], Verdict | None] = {}
+        pairs = [(gold_answer(gold) if last_box(gold) is not None else gold, answer) for gold, answer in pairs]
         for pair in pairs:
             if pair not in verdicts:
                 verdicts[pair] = quick_verdict(gold=pair[0], answer=pair[1])
