@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -91,7 +92,9 @@ def rms(entropies: list[float], schedule: Schedule, settled: int) -> float:
 GOOD = PID(kp=3.0, ki=0.2, kd=0.5)
 
 
-@pytest.mark.parametrize("schedule", [Constant(value=0.4), Linear(start=0.5, end=0.2, steps=200)], ids=["constant", "ramp"])
+@pytest.mark.parametrize(
+    "schedule", [Constant(value=0.4), Linear(start=0.5, end=0.2, steps=200)], ids=["constant", "ramp"]
+)
 @pytest.mark.parametrize(
     "plant",
     [
@@ -135,7 +138,7 @@ def test_pid_windup() -> None:
         value, state = control.next(state, step=step, measured=1.1)
         values.append(value)
     assert values[0] < 1.0
-    assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(values))
 
 
 def test_pid_has_no_kick_on_a_change_of_the_target() -> None:
@@ -150,7 +153,7 @@ def test_pid_has_no_kick_on_a_change_of_the_target() -> None:
     for step in range(10):
         value, state = control.next(state, step=step, measured=0.3)
         values.append(value)
-    assert max(abs(b - a) for a, b in zip(values, values[1:], strict=False)) <= 0.01 * 0.6 + 1e-12
+    assert max(abs(b - a) for a, b in pairwise(values)) <= 0.01 * 0.6 + 1e-12
 
 
 def test_pid_starts_without_a_bump() -> None:
@@ -292,7 +295,7 @@ def test_flow_steering_saturates_where_a_ramp_is_too_fast_and_stays_in_reach() -
     schedule = Linear(start=0.48, end=0.0, steps=10)
     entropies, _ = FlowPlant(gain=0.5, bias=0.0).run(schedule, steps=40)
     fastest = 0.5 * 2 * 0.04 * 0.65
-    assert all(a - b <= fastest + 1e-9 for a, b in zip(entropies, entropies[1:], strict=False))
+    assert all(a - b <= fastest + 1e-9 for a, b in pairwise(entropies))
     assert entropies[-1] < entropies[0]
 
 

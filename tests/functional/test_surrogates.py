@@ -98,6 +98,13 @@ def test_log_ratio_is_clamped_with_no_gradient_beyond() -> None:
     assert logp.grad is not None and logp.grad.tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
+def test_log_ratio_is_0_in_the_padding_whatever_stands_there() -> None:
+    """A surrogate of somebody else's need not mask it again."""
+    for junk in (math.nan, math.inf, -math.inf, 7.0):
+        logp, old_logp = torch.tensor([[-1.0, junk, -3.0]]), torch.tensor([[-1.5, -2.0, junk]])
+        assert log_ratio(logp, old_logp, torch.tensor([[True, False, False]])).tolist() == [[0.5, 0.0, 0.0]]
+
+
 def double(log_ratio_BT: Tensor, advantage_BT: Tensor, low_BT: Tensor, high_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """A surrogate that the package doesn't know."""
     return torch.where(mask_BT, -2.0 * advantage_BT * log_ratio_BT.square(), 0.0)

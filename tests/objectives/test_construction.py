@@ -116,3 +116,14 @@ def test_mask_has_to_be_bool_and_ids_one_per_sequence() -> None:
         GRPO().plan(replace(batch, sequence_id_B=batch.sequence_id_B[:7]), seed=0)
     with pytest.raises(ValueError, match=r"batch\.sequence_id_B has an id twice"):
         ClipCov().plan(replace(batch, sequence_id_B=torch.tensor([0, 1, 2, 3, 4, 5, 6, 0])), seed=0)
+
+
+def test_plan_of_tensors_made_under_inference_mode() -> None:
+    """Rollout code often runs under it; the plan is the same inside and afterwards."""
+    expected = OPEFO(surrogate="ppo").plan(tabular_batch(seed=1).batch, seed=0)
+    with torch.inference_mode():
+        batch = tabular_batch(seed=1).batch
+        inside = OPEFO(surrogate="ppo").plan(batch, seed=0)
+    for plan in (inside, OPEFO(surrogate="ppo").plan(batch, seed=0)):
+        assert torch.equal(plan.weight, expected.weight)
+        assert plan.statistics == expected.statistics

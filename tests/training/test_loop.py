@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,40 @@ def small(**changes: Any) -> Recipe:
         else:
             tables[section] = value
     return resolve_recipe(tables)
+
+
+KEYS = frozenset(
+    {
+        "tokens",
+        "reward/mean",
+        "reward/mean_kept",
+        "entropy/mean",
+        "entropy/sequence_mean",
+        "entropy/sampled",
+        "entropy/target",
+        "entropy/predicted_change",
+        "entropy/measured_change",
+        "flow/raising",
+        "flow/lowering",
+        "flow/net",
+        "flow/net_unweighted",
+        "covariance/mean",
+        "objective/selected_count",
+        "objective/selected_fraction",
+        "clip/low_fraction",
+        "clip/high_fraction",
+        "control/error",
+        "groups/informative_fraction",
+        "rollout/truncated_fraction",
+        "rollout/malformed_fraction",
+        "rollout/logp_gap",
+        "time/rollout_s",
+        "time/plan_s",
+        "time/update_s",
+        "time/step_s",
+    }
+)
+"""Metric keys others rely on."""
 
 
 def timeless(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -84,16 +119,9 @@ def test_a_run_leaves_what_the_design_says(uninterrupted: Path) -> None:
     lines = read_metrics(uninterrupted)
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert [line["step"] for line in read_evaluations(uninterrupted)] == [0, 2, 4]
-    keys = (
-        "tokens reward/mean reward/mean_kept entropy/mean entropy/sequence_mean entropy/sampled entropy/target "
-        "entropy/predicted_change entropy/measured_change flow/raising flow/lowering flow/net flow/net_unweighted "
-        "covariance/mean objective/selected_count objective/selected_fraction clip/low_fraction clip/high_fraction "
-        "control/error groups/informative_fraction rollout/truncated_fraction rollout/malformed_fraction rollout/logp_gap "
-        "time/rollout_s time/plan_s time/update_s time/step_s"
-    ).split()
-    assert all(key in line for key in keys for line in lines)
+    assert all(line.keys() >= KEYS for line in lines)
     assert lines[0]["entropy/measured_change"] is None
-    for before, after in zip(lines, lines[1:], strict=False):
+    for before, after in pairwise(lines):
         assert after["entropy/measured_change"] == after["entropy/mean"] - before["entropy/mean"]
     assert all(line["rollout/logp_gap"] < 1e-4 for line in lines)
     assert abs(lines[0]["rollout/ratio_mean"] - 1) < 1e-4
@@ -124,10 +152,7 @@ def test_a_killed_and_resumed_run_is_the_uninterrupted_one(
         with monkeypatch.context() as patch:
             kill_at(step, patch)
             with pytest.raises(ConnectionAbortedError):
-                if number == 0:
-                    train(small(), folder)
-                else:
-                    resume(folder)
+                resume(folder) if number else train(small(), folder)
     resume(folder)
     assert state_of(folder) == state_of(uninterrupted)
 
@@ -251,9 +276,7 @@ def test_a_schedule_is_logged_beside_the_entropy(tmp_path: Path) -> None:
     assert all(line["control/error"] == line["entropy/target"] - line["entropy/mean"] for line in lines)
 
 
-def test_the_reference_is_the_first_policy_also_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reference_is_the_first_policy_also_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small(steps=3, update__reference_kl=0.1)
     train(recipe, tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -263,3 +286,50 @@ def test_the_reference_is_the_first_policy_also_after_a_resume(
     resume(tmp_path / "run")
     assert state_of(tmp_path / "run") == state_of(tmp_path / "whole")
     assert read_metrics(tmp_path / "run")[2]["kl/reference"] > 0
+
+
+CONTROLS: list[dict[str, Any]] = [
+    {"controller": {"name": "pid", "actuator": "clip_high"}, "objective": "clip_higher"},
+    {"controller": {"name": "pid", "actuator": "entropy_bonus"}},
+    {"controller": {"name": "integral_sign", "actuator": "kl_cov_penalty"}},
+    {"controller": {"name": "pid", "actuator": "reference_kl"}},
+    {"controller": {"name": "skywork"}},
+    {"controller": {"name": "flow_steering", "excite_steps": 2}, "objective": {"name": "opefo", "surrogate": "ppo"}},
+]
+
+
+@pytest.mark.parametrize(
+    "changes", CONTROLS, ids=["clip_high", "entropy_bonus", "kl_cov", "reference_kl", "skywork", "flow"]
+)
+def test_a_steered_run_resumes_to_the_bit(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small(**changes, steps=5, schedule={"name": "constant", "value": 0.3}, evaluation={"every": 0, "k": [1]})
+    train(recipe, tmp_path / "whole")
+    values = [line["control/value"] for line in read_metrics(tmp_path / "whole")]
+    assert len(set(values)) > 1  # it moves
+    with monkeypatch.context() as patch:
+        kill_at(3, patch)
+        with pytest.raises(ConnectionAbortedError):
+            train(recipe, tmp_path / "run")
+    resume(tmp_path / "run")
+    assert state_of(tmp_path / "run") == state_of(tmp_path / "whole")
+
+
+def test_the_value_of_the_controller_reaches_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, float]] = []
+
+    def watching(self: Updater, experience: Any, step: int, sums: Any) -> dict[str, float]:
+        seen.append((self.objective.clip_high, self.coefficients["entropy_bonus"]))  # type: ignore[attr-defined]
+        return original(self, experience, step, sums)
+
+    original = Updater.run
+    monkeypatch.setattr(Updater, "run", watching)
+    schedule = {"name": "constant", "value": 1.5}
+    clip = {"controller": {"name": "pid", "actuator": "clip_high"}, "objective": "clip_higher"}
+    train(small(**clip, schedule=schedule), tmp_path / "clip")
+    assert [clip for clip, _ in seen] == [line["control/value"] for line in read_metrics(tmp_path / "clip")]
+    seen.clear()
+    bonus = {"controller": {"name": "pid", "actuator": "entropy_bonus"}}
+    train(small(**bonus, schedule=schedule, objective="grpo"), tmp_path / "bonus")
+    assert [bonus for _, bonus in seen] == [line["control/value"] for line in read_metrics(tmp_path / "bonus")]

@@ -32,9 +32,7 @@ class DigitTask:
     evaluation = train
 
     def score(self, problems: Any, completions: Any) -> list[Score]:
-        return [
-            Score(reward=float(text[:1] in set("02468")), malformed=not text[:1].isdigit()) for text in completions
-        ]
+        return [Score(reward=float(text[:1] in set("02468")), malformed=not text[:1].isdigit()) for text in completions]
 
 
 def make_recipe(**changes: Any) -> Recipe:
@@ -194,7 +192,8 @@ def test_pooled_metrics_hold_dropped_groups_too() -> None:
     assert metrics["rollout/logp_gap"] < 1e-12
     assert metrics["rollout/ratio_mean"] == pytest.approx(1.0)
     lengths = experience.response_mask_BL.sum(1)
-    per_sequence = (experience.statistics.entropy * experience.response_mask_BL).sum(1)[lengths > 0] / lengths[lengths > 0]
+    totals = (experience.statistics.entropy * experience.response_mask_BL).sum(1)
+    per_sequence = totals[lengths > 0] / lengths[lengths > 0]
     assert metrics["entropy/sequence_mean"] == pytest.approx(float(per_sequence.mean()))
 
 
@@ -321,3 +320,22 @@ def test_the_walk_visits_every_problem_once_an_epoch_from_any_place() -> None:
     assert whole[:10] != whole[10:20]
     assert shuffled_positions(7, 8, 5, 10) == whole[8:13]
     assert shuffled_positions(8, 0, 10, 10) != whole[:10]
+
+
+def test_the_standard_error_of_the_entropy_is_that_of_its_groups() -> None:
+    """Against the spread of the mean over many drawn batches, where groups differ and their tokens are alike."""
+    from isentrope.training.experience import standard_error
+
+    generator = torch.Generator().manual_seed(0)
+    means, errors = [], []
+    for _ in range(400):
+        level_G = torch.randn(16, generator=generator, dtype=torch.float64)
+        noise_BL = 0.1 * torch.randn(64, 5, generator=generator, dtype=torch.float64)
+        value_BL = level_G.repeat_interleave(4)[:, None] + noise_BL
+        length_G = torch.randint(1, 6, (16,), generator=generator)
+        mask_BL = torch.arange(5)[None, :] < length_G.repeat_interleave(4)[:, None]
+        means.append(float(value_BL[mask_BL].mean()))
+        errors.append(standard_error(value_BL, mask_BL, torch.arange(16).repeat_interleave(4)))
+    spread = torch.tensor(means).std().item()
+    assert sum(errors) / len(errors) == pytest.approx(spread, rel=0.15)
+    assert standard_error(torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 0])) == 0.0

@@ -123,4 +123,6 @@ def _check(reward_B: Tensor, group_id_B: Tensor) -> None:
     bad_B = ~torch.isfinite(reward_B)
     if bool(bad_B.any()):
         first = int(bad_B.nonzero()[0, 0])
-        raise RewardError(f"reward {first} is {reward_B[first].item()} ({int(bad_B.sum())} not finite); rewards are finite numbers")
+        raise RewardError(
+            f"reward {first} is {reward_B[first].item()} ({int(bad_B.sum())} not finite); rewards are finite numbers"
+        )

@@ -181,7 +181,7 @@ def _sets(arguments: argparse.Namespace, source: Source) -> list[EvaluationSet]:
     own = None if source.recipe is None else source.recipe.task.name
     names = list(dict.fromkeys(arguments.benchmark)) or ([own] if own else [])
     if not names:
-        from isentrope.tasks import BENCHMARKS
+        from isentrope.tasks.benchmark_specs import BENCHMARKS
 
         raise EvaluationError(
             f"give --benchmark with one or more of {', '.join(BENCHMARKS)}, a task's name, or a .jsonl or .parquet file"
@@ -236,12 +236,18 @@ def _settings(
 
 
 def _overlaps(recipe: Recipe, sets: Sequence[EvaluationSet]) -> dict[str, list[str]]:
-    """Problems of the sets that the run was trained on, by set."""
+    """Problems of the sets that the run was trained on, by set.
+
+    Only sets of written problems: a generated one consists of little but the operators that the comparison ignores, and its
+    task keeps the two sides apart itself.
+    """
+    from isentrope.tasks.files import FileTask
     from isentrope.tasks.overlap import find_overlap
     from isentrope.training.benchmark_models import run_task
 
-    train = run_task(recipe).train
-    return {each.name: [str(found) for found in find_overlap(train, each.problems)] for each in sets}
+    written = [each for each in sets if isinstance(each.task, FileTask)]
+    train = run_task(recipe).train if written else ()
+    return {each.name: [str(found) for found in find_overlap(train, each.problems)] for each in written}
 
 
 def _compare(arguments: argparse.Namespace) -> int:

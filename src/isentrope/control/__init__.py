@@ -21,9 +21,12 @@ from isentrope.control.schedules import (
     StableThenAnneal,
 )
 from isentrope.control.steering import FlowSteering
+from isentrope.control.target import Target
+from isentrope.control.tuning import TunedPID
 
 CONTROLLERS: dict[str, type] = {
     "pid": PID,
+    "tuned_pid": TunedPID,
     "integral_sign": IntegralSign,
     "skywork": SkyworkRule,
     "flow_steering": FlowSteering,
@@ -50,4 +53,6 @@ __all__ = [
     "SkyworkRule",
     "StableThenAnneal",
     "State",
+    "Target",
+    "TunedPID",
 ]

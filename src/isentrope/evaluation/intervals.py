@@ -18,7 +18,9 @@ def bootstrap_interval(
         ValueError: no values, or a confidence outside (0, 1).
     """
     if not len(values) or not 0.0 < confidence < 1.0:
-        raise ValueError(f"got {len(values)} values and confidence {confidence}; give at least one value, and a number in (0, 1)")
+        raise ValueError(
+            f"got {len(values)} values and confidence {confidence}; give at least one value, and a number in (0, 1)"
+        )
     scores = np.asarray(values, dtype=np.float64)
     draws = np.random.default_rng(seed).integers(0, len(scores), size=(resamples, len(scores)))
     low, high = np.quantile(scores[draws].mean(1), [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -90,7 +90,9 @@ def loss_denominator(
         local = mask_BT.any(-1).sum()
     elif aggregation == "fixed_length":
         if max_length is None or max_length < 1:
-            raise ValueError(f"aggregation fixed_length needs max_length, the response limit in tokens; got {max_length}")
+            raise ValueError(
+                f"aggregation fixed_length needs max_length, the response limit in tokens; got {max_length}"
+            )
         local = torch.tensor(mask_BT.shape[0] * max_length, device=mask_BT.device)
     else:
         raise ValueError(f"aggregation is {aggregation!r}; allowed are {', '.join(AGGREGATIONS)}")

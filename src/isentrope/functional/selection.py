@@ -49,7 +49,9 @@ def top_tokens(
     travelling = [comm.gather(column[best]) for column in (score, sequence, position)]
     winners = _best(count, *travelling)
     if len(winners):
-        kept = best[_not_after(score[best], sequence[best], position[best], *(column[winners] for column in travelling))]
+        kept = best[
+            _not_after(score[best], sequence[best], position[best], *(column[winners] for column in travelling))
+        ]
         selected_BT[row[kept], position[kept]] = True
     return selected_BT
 

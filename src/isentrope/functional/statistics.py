@@ -363,4 +363,6 @@ def _check_vocabulary(
     if softcap is not None and not softcap > 0.0:
         raise ValueError(f"softcap is {softcap}; allowed is a number above 0, or None")
     if tokens_T.numel() and not 0 <= int(tokens_T.min()) <= int(tokens_T.max()) < vocabulary:
-        raise ValueError(f"token ids run from {int(tokens_T.min())} to {int(tokens_T.max())}; allowed is [0, {vocabulary})")
+        raise ValueError(
+            f"token ids run from {int(tokens_T.min())} to {int(tokens_T.max())}; allowed is [0, {vocabulary})"
+        )

@@ -38,7 +38,9 @@ class ClipCov:
         check_fraction(self.fraction)
         check_clip(self.clip_low, self.clip_high)
         if not self.band_low <= self.band_high:
-            raise ValueError(f"band_low is {self.band_low} and band_high {self.band_high}; allowed is band_low <= band_high")
+            raise ValueError(
+                f"band_low is {self.band_low} and band_high {self.band_high}; allowed is band_low <= band_high"
+            )
 
     def surrogate_function(self) -> Surrogate:
         from isentrope.functional.surrogates import ppo

@@ -52,14 +52,18 @@ class OPEFO:
         check_choice("surrogate", self.surrogate, ("reinforce", "ppo"))
         check_clip(self.clip_low, self.clip_high)
         if self.fixed_lambda is not None and not -1.0 <= self.fixed_lambda <= 1.0:
-            raise ValueError(f"fixed_lambda is {self.fixed_lambda}; allowed is [-1, 1], or none for the adaptive lambda")
+            raise ValueError(
+                f"fixed_lambda is {self.fixed_lambda}; allowed is [-1, 1], or none for the adaptive lambda"
+            )
         if self.fixed_lambda is not None and self.target_flow != 0.0:
             raise ValueError(
                 f"fixed_lambda is {self.fixed_lambda} and target_flow {self.target_flow}; a fixed lambda follows no target: set "
                 "one of them"
             )
         if not abs(self.target_flow) < float("inf"):
-            raise ValueError(f"target_flow is {self.target_flow}; allowed is a finite number, in nats per token and unit step")
+            raise ValueError(
+                f"target_flow is {self.target_flow}; allowed is a finite number, in nats per token and unit step"
+            )
 
     def surrogate_function(self) -> Surrogate:
         from isentrope.functional.surrogates import SURROGATES
@@ -104,7 +108,13 @@ class OPEFO:
                 'estimator "vocabulary" needs batch.sum_p3 and batch.sum_p3_logp; make the statistics with cubes=True'
             )
         return paper_flow_vocabulary(
-            batch.entropy, batch.sum_p2, batch.sum_p2_logp, batch.sum_p3, batch.sum_p3_logp, draft.coefficient_BT, batch.mask
+            batch.entropy,
+            batch.sum_p2,
+            batch.sum_p2_logp,
+            batch.sum_p3,
+            batch.sum_p3_logp,
+            draft.coefficient_BT,
+            batch.mask,
         )
 
     def factors(self, raising: float, lowering: float, tokens: int) -> tuple[float, float]:

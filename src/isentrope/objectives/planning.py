@@ -19,7 +19,6 @@ from isentrope.functional import (
 from isentrope.functional.surrogates import LOG_RATIO_LIMIT
 from isentrope.types import Communicator, Pair, Surrogate, TokenBatch, TokenPlan
 
-
 # The mask first: the others are looked at through it.
 _PER_TOKEN = (
     *("mask", "logp", "old_logp", "entropy", "advantage", "sum_p2", "sum_p2_logp"),
@@ -78,9 +77,7 @@ class Draft:
     def flow(self, coefficient_BT: Tensor) -> Tensor:
         """(B, T) exact entropy flow under a loss with these coefficients."""
         batch = self.batch
-        return entropy_flow(
-            batch.logp, batch.entropy, batch.sum_p2, batch.sum_p2_logp, coefficient_BT, batch.mask
-        )
+        return entropy_flow(batch.logp, batch.entropy, batch.sum_p2, batch.sum_p2_logp, coefficient_BT, batch.mask)
 
     def finish(
         self,
@@ -138,7 +135,11 @@ class Draft:
     def _corrected(self, coefficient_BT: Tensor) -> Tensor:
         coefficient_BT = masked(coefficient_BT, ~self.clamped_BT)
         weight = self.batch.rollout_weight
-        return coefficient_BT if weight is None else coefficient_BT * masked(weight.expand_as(coefficient_BT), self.mask_BT)
+        return (
+            coefficient_BT
+            if weight is None
+            else coefficient_BT * masked(weight.expand_as(coefficient_BT), self.mask_BT)
+        )
 
 
 def _check(batch: TokenBatch) -> None:
@@ -152,7 +153,9 @@ def _check(batch: TokenBatch) -> None:
         if name == "rollout_weight" and value.shape == (*shape[:1], 1):
             value = value.expand(shape)
         if value.shape != shape:
-            raise ValueError(f"batch.{name} has shape {tuple(value.shape)}; logp has {tuple(shape)}, and all are (B, T)")
+            raise ValueError(
+                f"batch.{name} has shape {tuple(value.shape)}; logp has {tuple(shape)}, and all are (B, T)"
+            )
         if value.requires_grad:
             raise ValueError(f"batch.{name} carries a graph; a plan is made of detached tensors: pass {name}.detach()")
         bad_BT = batch.mask & ~torch.isfinite(value) if value.is_floating_point() else None

@@ -51,6 +51,11 @@ class Policy:
         return self.model.get_base_model() if self.lora_rank else self.model
 
     @property
+    def vocabulary(self) -> int:
+        """Tokens that a distribution is over: rows of the output head."""
+        return int(self.causal_lm.get_output_embeddings().weight.shape[0])
+
+    @property
     def context_length(self) -> int | None:
         """Positions the model was made for, None where its configuration doesn't say."""
         length = getattr(self.causal_lm.config.get_text_config(), "max_position_embeddings", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from isentrope.control.actuators import Facts, obstacle
+from isentrope.control.actuators import ACTUATORS, Facts, obstacle
 from isentrope.recipe.presets import PRESETS
 from isentrope.recipe.schema import Recipe
 
@@ -53,7 +53,42 @@ def conflicts(recipe: Recipe, written: Iterable[str]) -> list[str]:
     """Why the recipe can't run as it stands, a line each; ``written`` are the dotted keys the user gave."""
     inert = inert_settings(recipe)
     can_not_act = [f"{key} can't act: {inert[key]}. Leave it out" for key in sorted(written) if key in inert]
-    return [*_objective_conflicts(recipe), *_control_conflicts(recipe), *_number_conflicts(recipe), *can_not_act]
+    return [
+        *_objective_conflicts(recipe),
+        *_control_conflicts(recipe),
+        *_target_conflicts(recipe),
+        *_number_conflicts(recipe),
+        *can_not_act,
+    ]
+
+
+def _target_conflicts(recipe: Recipe) -> Iterable[str]:
+    schedule, controller, stage = recipe.schedule, recipe.controller, recipe.stage
+    if schedule is not None and schedule.relative_steps >= recipe.steps:
+        yield (
+            f"schedule.relative_steps = {schedule.relative_steps} in a run of {recipe.steps} steps: the target would never be "
+            "known. Give fewer"
+        )
+    if schedule is not None and schedule.relative_steps and schedule.pass_at is not None:
+        yield (
+            "schedule.pass_at gives targets in nats, and schedule.relative_steps makes them multiples of the first steps' "
+            "entropy: leave one of them out"
+        )
+    if controller is not None and controller.name == "tuned_pid":
+        parts = ("hold_steps", "up_steps", "down_steps")
+        tuning = sum(controller.settings[part] for part in parts)
+        if tuning >= recipe.steps:
+            yield (
+                f"controller tuned_pid takes {tuning} steps to find its gains ({' + '.join(parts)}), and the run has "
+                f"{recipe.steps}: give more steps, a shorter experiment, or controller \"pid\" with gains"
+            )
+    if controller is not None and stage is not None:
+        moved = ACTUATORS[controller.actuator]
+        if moved.field in stage.set.get(moved.section, {}):
+            yield (
+                f"stage.set.{moved.path} can't act: it is the setting that the controller moves. Leave it out, or let the "
+                "schedule's target fall instead"
+            )
 
 
 def _control_conflicts(recipe: Recipe) -> Iterable[str]:

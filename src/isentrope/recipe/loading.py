@@ -16,11 +16,13 @@ from isentrope.control import ACTUATORS, CONTROLLERS
 from isentrope.control.schedules import SCHEDULES
 from isentrope.errors import RecipeError
 from isentrope.recipe.checks import conflicts
+from isentrope.recipe.goals import DEFAULT_SCHEDULE, schedule_values
 from isentrope.recipe.messages import KnownKeys, nearest, problems_of, unknown_key, unknown_name
-from isentrope.recipe.objects import build, field_names, objective_class, settings_of
+from isentrope.recipe.objects import build, build_schedule, field_names, objective_class, settings_of
 from isentrope.recipe.overrides import apply_overrides
 from isentrope.recipe.presets import PRESETS
 from isentrope.recipe.schema import Recipe
+from isentrope.recipe.stages import default_start, nested, set_problems, stage_tables
 
 _NAMED_TABLES = ("objective", "schedule", "controller")
 """Tables whose fields depend on the name in them; a text in their place is the name alone."""
@@ -44,11 +46,30 @@ def resolve_recipe(tables: Mapping[str, Any], *, name: str = "run", origin: str 
     if not problems:
         recipe, problems = _validated(tables)
         if recipe is not None:
-            problems = conflicts(recipe, written_keys(tables))
+            problems = conflicts(recipe, written_keys(tables)) + _second_problems(recipe, tables)
             if not problems:
                 return recipe
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
     raise RecipeError("\n  ".join([f"{origin} has {count}:", *problems]))
+
+
+def second_recipe(recipe: Recipe) -> Recipe:
+    """What a checked recipe goes by from its stage on: the same with the keys of ``[stage.set]``."""
+    assert recipe.stage is not None
+    second, problems = _validated(stage_tables(tomllib.loads(recipe.to_toml()), recipe.stage.set))
+    assert second is not None, problems
+    return second
+
+
+def _second_problems(recipe: Recipe, tables: Mapping[str, Any]) -> list[str]:
+    """Why the recipe of the stage can't run."""
+    if recipe.stage is None:
+        return []
+    second, problems = _validated(stage_tables(tables, recipe.stage.set))
+    if second is not None:
+        problems = conflicts(second, written_keys(recipe.stage.set))
+    known = set(conflicts(recipe, ()))
+    return [f"in the stage from step {recipe.stage.at}: {line}" for line in problems if line not in known]
 
 
 def find_recipe(path_or_name: str | Path) -> Path:
@@ -125,13 +146,15 @@ def _validated(tables: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
     objective, problems = _objective(tables.get("objective"), known)
     schedule, schedule_problems = _schedule(tables, known)
     controller, controller_problems = _controller(tables.get("controller"), known)
+    stage, stage_problems = _stage(tables, schedule)
     document = {**tables, "objective": objective, "update": _update(tables)}
-    document |= {key: table for key, table in (("schedule", schedule), ("controller", controller)) if key in tables}
+    named = (("schedule", schedule), ("controller", controller), ("stage", stage))
+    document |= {key: table for key, table in named if key in tables}
     try:
         recipe = Recipe.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        return None, problems_of(error, known) + problems + schedule_problems + controller_problems
-    problems += schedule_problems + controller_problems
+        return None, problems_of(error, known) + problems + schedule_problems + controller_problems + stage_problems
+    problems += schedule_problems + controller_problems + stage_problems
     return (None if problems else recipe), problems
 
 
@@ -173,22 +196,56 @@ def _other_owner(key: str, preset: str) -> str:
 
 
 def _schedule(tables: Mapping[str, Any], known: KnownKeys) -> tuple[dict[str, Any], list[str]]:
-    """``[schedule]`` with every field of its dataclass, its ``steps`` those of the recipe by default."""
+    """``[schedule]`` with every field of its dataclass: ``steps`` those of the recipe by default, targets by its goal."""
     stand_in, table = {"name": "", "settings": {}}, tables.get("schedule")
     if table is None:
         return stand_in, []
-    cls = SCHEDULES.get(_name_in(table))
+    goal = table.get("pass_at") if isinstance(table, Mapping) else None
+    name = _name_in(table) or (DEFAULT_SCHEDULE if goal is not None and "name" not in table else "")
+    cls = SCHEDULES.get(name)
     if cls is None:
         given = table.get("name") if isinstance(table, Mapping) else table
         return stand_in, [unknown_name("schedule.name", "" if given is None else given, list(SCHEDULES))]
-    written = {key: value for key, value in table.items() if key != "name"}
+    common = {key: table[key] for key in _OF_EVERY_SCHEDULE if key in table}
+    written = {key: value for key, value in table.items() if key != "name" and key not in common}
     problems = [
         unknown_key("schedule", key, written.pop(key), known) for key in sorted(set(written) - set(field_names(cls)))
     ]
     if "steps" in field_names(cls):
         written = {"steps": tables.get("steps", Recipe.model_fields["steps"].default), **written}
+    if goal is not None:
+        # A goal of the wrong type or range is refused with the section; the rule's values keep that the only complaint.
+        k = goal if isinstance(goal, int) and goal >= 1 else 1
+        steps = written.get("steps", 1)
+        written = {**schedule_values(k, name, steps if isinstance(steps, int) else 1), **written}
     settings, wrong = _built(cls, written, known, "schedule")
-    return {"name": table["name"], "settings": settings}, problems + wrong
+    return {"name": name, **common, "settings": settings}, problems + wrong
+
+
+_OF_EVERY_SCHEDULE = ("pass_at", "relative_steps")
+"""Keys of ``[schedule]`` beside the fields of the schedule's dataclass."""
+
+
+def _stage(tables: Mapping[str, Any], schedule: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """``[stage]`` with its first step and its keys as tables."""
+    table = tables.get("stage")
+    if not isinstance(table, Mapping):
+        return table, []
+    changes = table.get("set")
+    changes = nested(changes) if isinstance(changes, Mapping) else {}
+    problems = list(set_problems(changes))
+    if not changes and isinstance(table.get("set", {}), Mapping):
+        problems.append("stage.set is missing or empty: give the keys that switch, such as rollout.samples = 32")
+    at, steps = table.get("at"), tables.get("steps", Recipe.model_fields["steps"].default)
+    if at is None and isinstance(steps, int):
+        at = default_start(build_schedule(schedule["name"], schedule["settings"]), steps) if schedule["settings"] else None
+        if at is None:
+            problems.append("stage.at is missing, and no stable_then_anneal schedule says when it begins: give a step")
+    elif isinstance(at, int) and isinstance(steps, int) and at >= steps:
+        problems.append(f"stage.at = {at}: the run has the steps 0 to {steps - 1}, so the stage would never begin")
+    rest = {key: value for key, value in table.items() if key not in ("at", "set")}
+    switching = {section: dict(inner) for section, inner in changes.items() if isinstance(inner, Mapping)}
+    return {**rest, "at": at if at is not None else 1, "set": table["set"] if not changes and "set" in table else switching}, problems
 
 
 def _controller(table: Any, known: KnownKeys) -> tuple[dict[str, Any], list[str]]:
@@ -231,8 +288,9 @@ def _known_keys(tables: Mapping[str, Any]) -> KnownKeys:
         known[section] = tuple(fields)
     objective, schedule = _name_in(tables.get("objective")), _name_in(tables.get("schedule"))
     known["objective"] = ("name", *(field_names(objective_class(objective)) if objective in PRESETS else ()))
-    known["schedule"] = ("name", *(field_names(SCHEDULES[schedule]) if schedule in SCHEDULES else ()))
+    known["schedule"] = ("name", *_OF_EVERY_SCHEDULE, *(field_names(SCHEDULES[schedule]) if schedule in SCHEDULES else ()))
     controller = _name_in(tables.get("controller"))
     own = field_names(CONTROLLERS[controller]) if controller in CONTROLLERS else ()
     known["controller"] = ("name", "actuator", *own)
+    known["stage"] = ("at", "set")
     return {section: keys for section, keys in known.items() if keys}

@@ -60,7 +60,7 @@ def _with_value(tables: dict[str, Any], path: tuple[str, ...], value: Any, overr
         others = {key: kept for key, kept in tables.items() if key != head}
         return others if value is DEFAULT else {**others, head: value}
     inner = tables.get(head, {})
-    if head in ("objective", "schedule") and isinstance(inner, str):
+    if head in ("objective", "schedule", "controller") and isinstance(inner, str):
         inner = {"name": inner}
     if not isinstance(inner, dict):
         raise RecipeError(f"override {override!r}: {head} is {inner!r}, a value and not a table")

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 from isentrope.control.actuators import ACTUATORS
 from isentrope.control.entropy_controller import EntropyController
 from isentrope.control.schedules import Schedule
+from isentrope.control.target import Target
 from isentrope.types import Objective
 
 BUILTIN_MODELS = ("builtin:tiny", "builtin:smollm2")
@@ -190,6 +191,13 @@ class ScheduleSection(Section):
     """``[schedule]``: a target curve for the entropy by its name, and the fields of its dataclass."""
 
     name: str = Field(description="a key of isentrope.control.SCHEDULES")
+    pass_at: PositiveCount | None = Field(
+        default=None, description="k of the pass@k that the run is for: it fills the schedule's values by a rule"
+    )
+    relative_steps: Count = Field(
+        default=0,
+        description="0: targets in nats; n: multiples of the mean entropy of the first n steps, at rest until then",
+    )
     settings: dict[str, Any] = Field(description="every field of the schedule's dataclass, resolved")
 
 
@@ -199,6 +207,15 @@ class ControllerSection(Section):
     name: str = Field(description="a key of isentrope.control.CONTROLLERS")
     actuator: str = Field(description="a key of isentrope.control.ACTUATORS: the setting that is moved")
     settings: dict[str, Any] = Field(description="every field of the controller's dataclass, resolved")
+
+
+class StageSection(Section):
+    """``[stage]``: the annealing stage, in which other problems are drawn, or more, or longer, or under another clip."""
+
+    at: PositiveCount = Field(
+        description="first step of the stage; where a stable_then_anneal schedule begins to anneal when left out"
+    )
+    set: dict[str, dict[str, Any]] = Field(description="keys of the recipe with their values from that step on")
 
 
 class EvaluationSection(Section):
@@ -247,6 +264,7 @@ class Recipe(Section):
     update: UpdateSection = Field(default_factory=UpdateSection)
     schedule: ScheduleSection | None = None
     controller: ControllerSection | None = None
+    stage: StageSection | None = None
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     output: OutputSection = Field(default_factory=OutputSection)
 
@@ -273,7 +291,21 @@ class Recipe(Section):
             schedule=schedule,
             controller=build_controller(self.controller.name, self.controller.settings),
             actuator=ACTUATORS[self.controller.actuator],
+            relative_steps=self.schedule.relative_steps if self.schedule is not None else 0,
         )
+
+    def target_object(self) -> Target | None:
+        """The schedule with its unit; None where the recipe has none."""
+        schedule = self.schedule_object()
+        if self.schedule is None or schedule is None:
+            return None
+        return Target(schedule=schedule, relative_steps=self.schedule.relative_steps)
+
+    def stage_recipe(self) -> Recipe | None:
+        """What the run goes by from ``stage.at`` on; None where the recipe has no stage."""
+        from isentrope.recipe.loading import second_recipe
+
+        return None if self.stage is None else second_recipe(self)
 
     @property
     def needs_reference(self) -> bool:

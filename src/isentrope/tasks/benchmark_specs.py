@@ -88,7 +88,7 @@ BENCHMARKS: dict[str, BenchmarkSpec] = {
         files=("math500/test.jsonl",),
         hub=("HuggingFaceH4/MATH-500", None, "test"),
         level=column_level("level"),
-        note="51 answers are spelt otherwise than in the worked solution, mostly without units; `answer` is the gold",
+        note="50 answers are written otherwise than in the worked solutions, many without their unit; `answer` is the gold",
     ),
     "aime24": BenchmarkSpec(
         purpose="evaluation", files=("aime24/test.jsonl",), hub=("HuggingFaceH4/aime_2024", None, "train")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from isentrope.errors import TaskError
-from isentrope.tasks import BENCHMARKS, TASKS, load_task
+from isentrope.tasks import TASKS, load_task
 from isentrope.tasks.answers import extract_answer
 from isentrope.tasks.base import Problem, Score, Task, nearest, seeded_sample
+from isentrope.tasks.benchmark_specs import BENCHMARKS
 from isentrope.tasks.benchmarks import load_benchmark, problems_digest
 from isentrope.tasks.checking import require
 from isentrope.tasks.files import FileTask, read_problems

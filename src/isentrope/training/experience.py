@@ -126,7 +126,7 @@ class Collector:
         return set(groups[informative_groups(rewards, groups)].tolist())
 
     def _measure(self, samples: list[Sample], kept: set[int], cursor: int) -> Experience:
-        device, update = self.policy.device, self.recipe.update
+        device = self.policy.device
         ids_BL, attention_BL, response_BL = (tensor.to(device) for tensor in pad_rows(samples))
         finished_B = torch.tensor([sample.completion.finished for sample in samples], device=device)
         mask_BL = response_BL & finished_B[:, None] if self.recipe.rollout.overlong == "mask" else response_BL
@@ -270,7 +270,9 @@ def _report(experience: Experience, recipe: Recipe, sums: MetricSums) -> None:
     per_sequence = (entropy_BL * mask_BL).sum(1)[length_B > 0] / length_B[length_B > 0]
     sampler_logp = torch.tensor([value for sample in samples for value in sample.completion.logp], dtype=torch.float64)
     # The sampler has a log-prob for every token of the response, the mask may leave some out.
-    chosen = torch.tensor([c for s in samples for c in (s.completion.action_mask or (True,) * len(s.completion.tokens))])
+    chosen = torch.tensor(
+        [c for s in samples for c in (s.completion.action_mask or (True,) * len(s.completion.tokens))]
+    )
     gap = logp_BL[mask_BL].cpu() - sampler_logp[chosen.to(torch.bool)]
     groups = {sample.group for sample in samples}
     informative = len(Collector._informative(samples))

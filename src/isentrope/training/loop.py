@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isentrope.policy import Policy, load_policy
+from isentrope.policy import Policy
 from isentrope.recipe import Recipe, load_recipe
-from isentrope.rollout import TransformersSampler
-from isentrope.tasks import load_task
 from isentrope.training.checkpoints import (
     BestTracker,
     latest_checkpoint,
@@ -22,18 +20,19 @@ from isentrope.training.checkpoints import (
     restore_optimizer,
     save_checkpoint,
 )
-from isentrope.training.evaluating import Evaluator
-from isentrope.training.experience import Collector, Experience
+from isentrope.training.experience import Experience
 from isentrope.training.interrupt import StopSignal
 from isentrope.training.manifest import make_manifest
 from isentrope.training.metrics import MetricSums
 from isentrope.training.progress import Progress
 from isentrope.training.run_folder import RunFolder
-from isentrope.training.streams import Stream
+from isentrope.training.stages import Stages
+from isentrope.training.starting import pinned, starting_policy
+from isentrope.training.steering import Steering
+from isentrope.training.streams import Stream, stream_seed
 from isentrope.training.summary import RunSummary, summarise
 from isentrope.training.trackers import open_trackers
 from isentrope.training.update import Updater
-
 
 FLOWS = ("flow/net", "flow/raising_unweighted", "flow/lowering_unweighted")
 """What flow steering learns from: the flow that was had, and what there was to weigh."""
@@ -52,7 +51,7 @@ class State:
     best: dict[str, Any] = field(default_factory=dict)
     """State of the best-checkpoint rule."""
     control: dict[str, Any] | None = None
-    """State of the entropy controller; None before the first step, or without one."""
+    """Of the target and its controller; None before the first step, or without a schedule."""
     flow: Sequence[float | None] = (None, None, None)
     """`FLOWS` of the last step."""
 
@@ -65,9 +64,10 @@ def train(recipe: Recipe, folder: str | Path | None = None) -> RunSummary:
     """
     path = Path(folder) if folder is not None else recipe.run_folder()
     RunFolder.check_new(path)  # before the model is loaded
+    recipe, notes = pinned(recipe)
     run = Run(recipe)
     with RunFolder.create(path, config_text=recipe.to_toml(), manifest=run.manifest()) as run_folder:
-        return run.loop(run_folder, State(), [])
+        return run.loop(run_folder, State(), notes)
 
 
 def resume(folder: str | Path) -> RunSummary:
@@ -98,30 +98,14 @@ class Run:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.schedule = recipe.schedule_object()
-        self.control = recipe.controller_object()
-        objective = recipe.objective_object()
-        self.task = load_task(
-            recipe.task.name,
-            options=recipe.task.options,
-            reward=recipe.task.reward,
-            evaluation_problems=recipe.task.evaluation_problems,
-            seed=stream_seed(recipe.seed, Stream.TASK),
-        )
-        self.policy: Policy = load_policy(
-            recipe.policy.model,
-            dtype=recipe.policy.dtype,
-            device=recipe.policy.device,
-            lora_rank=recipe.policy.lora_rank,
-            gradient_checkpointing=recipe.policy.gradient_checkpointing,
-            seed=stream_seed(recipe.seed, Stream.MODEL),
-        )
+        self.policy: Policy = starting_policy(recipe)
+        self.notes: list[str] = []
+        """What a step has to say to the user."""
+        self.steering = Steering(recipe, self.policy.vocabulary, self.notes)
         # The reference is the policy as it starts, so it is taken before a checkpoint is loaded.
         reference = self.policy.reference() if recipe.needs_reference else None
-        sampler = TransformersSampler(self.policy, stop=recipe.rollout.stop or self.task.stop)
-        self.collector = Collector(recipe, self.task, self.policy, reference, sampler)
-        self.evaluator = Evaluator(recipe, self.task, self.policy, sampler)
-        self.updater = Updater(recipe, objective, self.policy)
+        self.stages = Stages(recipe, self.policy, reference)
+        self.updater = Updater(recipe, self.stages.at(0).objective, self.policy)
 
     def loop(self, folder: RunFolder, state: State, notes: list[str]) -> RunSummary:
         """Steps ``state.step`` to the recipe's last, then the final evaluation."""
@@ -133,42 +117,54 @@ class Run:
             Progress(recipe.steps, state.step) as progress,
             open_trackers(recipe.output.trackers, folder.path, recipe.to_toml()) as trackers,
         ):
-            for note in notes:
-                progress.note(note)
+            self.notes[:0] = notes
             for step in range(state.step, recipe.steps):
                 if recipe.evaluation.every and step % recipe.evaluation.every == 0:
-                    folder.append_evaluation(self.evaluator.evaluate(step))
+                    folder.append_evaluation(self.evaluate(step))
+                self._tell(progress)
                 line, experience, state = self.step(step, state)
+                self._tell(progress)
                 folder.write_rollouts(step, rollout_rows(experience))
                 folder.append_metrics(line)
                 trackers.log(step, line)
                 progress.update(step, line)
                 best.update(step, line["reward/mean"])
                 due = recipe.output.checkpoint_every and state.step % recipe.output.checkpoint_every == 0
-                if due or stop.requested or state.step == recipe.steps:
+                due = due or state.step == recipe.steps
+                if due:
+                    best.checkpointed(state.step)
+                if due or stop.requested:  # one that a signal asked for is never the best: a run without it had none
                     self.checkpoint(folder, state, best)
                 if stop.requested and state.step < recipe.steps:
                     return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=True)
-            folder.append_evaluation(self.evaluator.evaluate(recipe.steps))
+            folder.append_evaluation(self.evaluate(recipe.steps))
+            verdict = self.steering.verdict(folder.read_metrics())
+            self.notes += [verdict] if verdict else []
+            self._tell(progress)
         return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=False)
 
     def step(self, step: int, state: State) -> tuple[dict[str, Any], Experience, State]:
         """One rollout and its updates: the metrics line, what was sampled, and the state after it."""
         sums = MetricSums()
         started = time.perf_counter()
-        experience = self.collector.collect(state.cursor, sums)
+        entered = self.stages.enter(step, self.updater)
+        self.notes += [entered] if entered else []
+        stage, cursor = self.stages.at(step), self.stages.cursor(step, state.cursor)
+        experience = stage.collector.collect(cursor, sums)
         sampled = time.perf_counter()
-        control_line, control_state = self._steer(step, state, sums)
+        control_line, control_state = self.steering.steer(step, state.control, state.flow, self.updater, sums)
         seconds = self.updater.run(experience, step, sums)
         metrics = sums.reduce()
         entropy = metrics["entropy/mean"]
         flow = tuple(metrics.get(key) for key in FLOWS)
         line = {
             "step": step,
+            **self.stages.line(step),
             **metrics,
             **control_line,
+            **self.steering.saturated({**metrics, **control_line}),
             "entropy/measured_change": None if state.entropy is None or entropy is None else entropy - state.entropy,
-            "data/epoch": state.cursor / len(self.task.train),
+            "data/epoch": cursor / len(stage.task.train),
             "time/rollout_s": sampled - started,
             "time/plan_s": seconds["plan"],
             "time/update_s": seconds["update"],
@@ -184,45 +180,17 @@ class Run:
         )
         return line, experience, after
 
-    def _steer(self, step: int, state: State, sums: MetricSums) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Set the actuator for this step's updates; the metrics of the control and the controller's next state."""
-        target = None if self.schedule is None else self.schedule(step)
-        total, count = sums.pairs["entropy/mean"]
-        measured = total / count if count else 0.0
-        line: dict[str, Any] = {
-            "entropy/target": target,
-            "entropy/predicted_change": None,
-            "control/error": None if target is None else target - measured,
-        }
-        if self.control is None:
-            return line, None
-        field_ = self.control.actuator.field
-        on_objective = self.control.actuator.section == "objective"
-        if state.control is None:
-            own = getattr(self.updater.objective, field_) if on_objective else self.updater.coefficients[field_]
-            before = self.control.start(own)
-        else:
-            before = state.control
-        net, raising, lowering = state.flow
-        value, after = self.control.next(
-            before,
-            step=step,
-            measured=measured,
-            noise=sums.pairs["entropy/standard_error"][0],
-            updates=self.recipe.updates_per_step,
-            flow=net,
-            gross_raising=raising,
-            gross_lowering=lowering,
-        )
-        if on_objective:
-            self.updater.objective = replace(self.updater.objective, **{field_: value})  # type: ignore[type-var]
-        else:
-            self.updater.coefficients[field_] = value
-        return {**line, "control/value": value, "entropy/predicted_change": after.get("predicted")}, after
+    def evaluate(self, step: int) -> dict[str, Any]:
+        """A line of evaluations.jsonl: the policy after ``step`` steps on the problems of the stage that comes next."""
+        return {**self.stages.at(step).evaluator.evaluate(step), **self.stages.line(step)}
+
+    def _tell(self, progress: Progress) -> None:
+        for note in self.notes:
+            progress.note(note)
+        self.notes.clear()
 
     def checkpoint(self, folder: RunFolder, state: State, best: BestTracker) -> None:
         """Save, unless a tensor is not finite; keep the last two and the best by the mean reward of ten steps."""
-        best.checkpointed(state.step)
         state.best = best.state()
         tensors, optimizer_state = optimizer_tensors(self.updater.optimizer, self.named_parameters())
         save_checkpoint(
@@ -239,13 +207,6 @@ class Run:
 
     def named_parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: value for name, value in self.policy.model.named_parameters() if value.requires_grad}
-
-
-def stream_seed(seed: int, stream: Stream) -> int:
-    """A 63-bit seed of that stream, for libraries that take one integer."""
-    from isentrope.functional.random import fold_key
-
-    return fold_key((seed, stream)) >> 1
 
 
 def rollout_rows(experience: Experience) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from isentrope.functional.random import counter_permutation
+from isentrope.functional.random import counter_permutation, fold_key
 
 
 class Stream(IntEnum):
@@ -17,6 +17,11 @@ class Stream(IntEnum):
     EVALUATION = 5
     MINI_BATCHES = 6
     SELECTION = 7
+
+
+def stream_seed(seed: int, stream: Stream) -> int:
+    """A 63-bit seed of that stream, for libraries that take one integer."""
+    return fold_key((seed, stream)) >> 1
 
 
 def shuffled_positions(seed: int, start: int, count: int, size: int) -> list[int]:

@@ -37,7 +37,9 @@ class RunSummary:
 
     def __str__(self) -> str:
         state = "stopped" if self.stopped else "finished"
-        lines = [f"Run {self.folder} {state}: {self.steps} of {self.planned_steps} steps, {self.seconds:.0f} s in this session."]
+        lines = [
+            f"Run {self.folder} {state}: {self.steps} of {self.planned_steps} steps, {self.seconds:.0f} s in this session."
+        ]
         if self.first:
             lines.append(f"{'':28}{f'first {self.window}':>10}{f'last {self.window}':>10}")
             lines += [f"{key:28}{self.first[key]:10.3f}{self.last[key]:10.3f}" for key in ROWS if key in self.first]

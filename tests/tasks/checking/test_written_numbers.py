@@ -45,7 +45,25 @@ def test_read_number(text: str, value: Fraction | int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ".", "-", "1/0", r"\frac{1}{0}", "12,34", "1, 250", "1 25", "1e", "e3", "2e99999", "nan", "inf", "x", "1+1", "٤", "1.2.3"],
+    [
+        "",
+        ".",
+        "-",
+        "1/0",
+        r"\frac{1}{0}",
+        "12,34",
+        "1, 250",
+        "1 25",
+        "1e",
+        "e3",
+        "2e99999",
+        "nan",
+        "inf",
+        "x",
+        "1+1",
+        "٤",
+        "1.2.3",
+    ],
 )
 def test_what_is_no_number(text: str) -> None:
     assert read_number(text) is None

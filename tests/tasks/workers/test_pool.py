@@ -123,7 +123,10 @@ def gone(pid: int) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+        if (
+            Path(f"/proc/{pid}/stat").exists()
+            and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        ):
             return True
         time.sleep(0.05)
     return False
@@ -141,7 +144,11 @@ pool = WorkerPool("support.work:work", size=1)
 def run_script(body: str) -> str:
     path = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3] / "src")]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(path=path, body=body)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SCRIPT.format(path=path, body=body)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.stderr == ""
     return done.stdout

@@ -25,8 +25,8 @@ _FRACTION = re.compile(
     rf"([-+]?) ?(?:([0-9]{{1,40}}) ?(?=\\frac)|([0-9]{{1,40}}) (?=[0-9]))?"
     rf"(?:\\frac ?{_PART} ?{_PART}|\(?([-+]? ?{_PLAIN})\)? ?/ ?\(?({_PLAIN})\)?)"
 )
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALE = re.compile(rf"(.+?) ?(?:\\text\{{ ?)?({'|'.join(_SCALES)})s?(?: ?\}})?", re.IGNORECASE)
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(rf"(.+?) ?(?:\\text\{{ ?)?({'|'.join(SCALES)})s?(?: ?\}})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def read_number(text: str) -> Number | None:
         return None
     scale = 0
     if match := _SCALE.fullmatch(text):
-        text, scale = match.group(1), _SCALES[match.group(2).lower()]
+        text, scale = match.group(1), SCALES[match.group(2).lower()]
     number = _read_scientific(text) or _read_fraction(text)
     if number is None or not scale:
         return number

@@ -7,14 +7,18 @@ thread, evaluates nothing, and takes time linear in the length but for the items
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from isentrope.tasks.checking import notation, units
+from isentrope.tasks.checking.constants import Constant, HopelessError, read_constant
 from isentrope.tasks.checking.numbers import Number, read_number, same_number
 
 LONGEST_LIST = 50
+FAR_APART = 1e-4
+"""Relative difference beyond which a decimal can't stand for a constant, nor rounding account for it."""
 
 _LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?")
 _LABELLED = re.compile(r"\(([A-J])\) ?(?=[^ ()])|([A-J])[.:)] (?=[^ ])")
@@ -39,6 +43,10 @@ class Answer:
     tight: str
     unit: str | None
     number: Number | None
+    approximate: float | None
+    """Of a constant that isn't rational, such as a multiple of pi."""
+    hopeless: bool
+    """It is a constant that nothing could write out, such as a power tower."""
     percent: bool
     brackets: str
     """How its items are enclosed: "()", "[)" and so on, "{}" for a set, "," for a bare list, "" where it is no list."""
@@ -58,7 +66,10 @@ def take_apart(text: str) -> Answer:
     number = read_number(rest[:-1].rstrip() if percent else rest)
     if number is None:  # (-3), -(3), \\text{(3)}
         plain = _plain(rest)
-        number = read_number(_without_parentheses(plain)) if plain.startswith(("(", "-(")) else read_number(plain)
+        number = read_number(plain if "," in plain else _without_parentheses(plain))
+    constant, hopeless = (None, False) if number is not None else _constant(rest[:-1] if percent else rest)
+    if constant is not None and constant.exact is not None:
+        number = Number(value=constant.exact)
     brackets, items = _items(rest) if number is None else ("", ())
     words = _words(cleaned) if number is None and not items else None
     if words in _SPELLED:
@@ -68,12 +79,21 @@ def take_apart(text: str) -> Answer:
         tight=notation.tight(rest),
         unit=unit,
         number=number,
+        approximate=constant.approximate if constant is not None and constant.exact is None else None,
+        hopeless=hopeless,
         percent=percent,
         brackets=brackets,
         items=items,
         words=words,
         marked_text=any(len(match) > 1 for match in _TEXT.findall(cleaned)),
     )
+
+
+def _constant(text: str) -> tuple[Constant | None, bool]:
+    try:
+        return read_constant(text), False
+    except HopelessError:
+        return None, True
 
 
 def compare(*, gold: str, answer: str) -> bool | None:
@@ -84,10 +104,14 @@ def compare(*, gold: str, answer: str) -> bool | None:
 def _compare(gold: Answer, answer: Answer, *, depth: int) -> bool | None:
     if units.contradict(gold.unit, answer.unit):
         return False
+    if gold.unit and not answer.unit and (rest := units.same_letter_unit(answer.text, gold.unit)):
+        answer = take_apart(rest)
     if gold.tight and gold.tight == answer.tight and gold.brackets == answer.brackets:
         return True
     if gold.number is not None and answer.number is not None:
         return _same_written(gold, answer)
+    if _far_apart(gold, answer):
+        return False
     for rule in (_letters, _lists, _assignments, _labelled):
         found, same = rule(gold, answer, depth)
         if found:
@@ -106,6 +130,20 @@ def _same_written(gold: Answer, answer: Answer) -> bool:
         _hundredth(gold.number) if gold.percent else gold.number,
         _hundredth(answer.number) if answer.percent else answer.number,
     )
+
+
+def _far_apart(gold: Answer, answer: Answer) -> bool:
+    """Whether two constants, one of them irrational, differ beyond doubt. That they are the same takes algebra."""
+    if gold.percent or answer.percent or (gold.approximate is None and answer.approximate is None):
+        return False
+    try:
+        a, b = (
+            part.approximate if part.approximate is not None else float(part.number.value) if part.number else math.nan
+            for part in (gold, answer)
+        )
+    except OverflowError:
+        return False
+    return abs(a - b) > FAR_APART * max(abs(a), abs(b))  # False for NaN
 
 
 def _hundredth(number: Number) -> Number:
@@ -170,7 +208,7 @@ def _list_against_one(gold: Answer, answer: Answer, depth: int) -> Found:
         pair = (listed.items, parts) if gold.items else (parts, listed.items)
         # A list that is wanted may be written without spaces. One that is given where a number is wanted is none.
         return True, bool(gold.items) and _same_in_any_order(*pair, depth) is True
-    return False, None
+    return (True, False) if one.number is not None and len(listed.items) > 1 else (False, None)
 
 
 def _decided(same: bool | None) -> Found:
@@ -235,6 +273,8 @@ def _words(text: str) -> str | None:
 def _without_parentheses(text: str) -> str:
     sign = "-" if text.startswith("-") else ""
     start = len(sign)
+    if not text.startswith("(", start):
+        return text
     is_whole = notation.closing(text, start) == len(text) - 1 and text.endswith(")")
     return sign + text[start + 1 : -1].strip() if is_whole else text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from isentrope.tasks.checking.numbers import read_number
+from isentrope.tasks.checking.numbers import SCALES, read_number
 
 _NAMES = {
     "mm": "mm millimeter millimetre", "cm": "cm centimeter centimetre", "dm": "dm decimeter decimetre",
@@ -18,7 +18,7 @@ _NAMES = {
     "liter": "l liter litre", "gallon": "gal gallon", "second": "s sec second", "minute": "min minute",
     "hour": "h hr hour", "day": "day", "week": "week", "month": "month", "year": "yr year", "dollar": "dollar usd",
     "cent": "cent", "euro": "euro", "degree": "degree deg", "radian": "radian rad", "percent": "percent percentage pct",
-    "mph": "mph", "km/h": "km/h kmh kph", "m/s": "m/s", "hertz": "hz hertz", "newton": "n newton", "joule": "j joule",
+    "mile/hour": "mph", "km/hour": "kmh kph", "hertz": "hz hertz", "newton": "n newton", "joule": "j joule",
     "watt": "w watt", "volt": "v volt", "kelvin": "k kelvin", "celsius": "celsius", "fahrenheit": "fahrenheit",
 }  # fmt: skip
 KNOWN = {spelling: name for name, spellings in _NAMES.items() for spelling in spellings.split()}
@@ -43,19 +43,23 @@ def without_unit(text: str) -> tuple[str, str | None]:
         return text[:-1].rstrip(" \\"), _CURRENCY[text[-1]]
     if match := _DEGREE.search(text):
         scale = {"C": "celsius", "F": "fahrenheit"}.get(match.group(1) or "", "degree")
-        return _kept(text, match.start(), scale)
+        return text[: match.start()].rstrip(), scale
     if match := _TEXT_UNIT.search(text):
         rest = text[: match.start()].rstrip()
         if rest and _CONSTANT.fullmatch(rest):
-            return _kept(text, match.start(), _unit_name(match.group(1), match.group(2)))
-    # A letter right behind a number is a variable: 5m is 5 times m. With a space it may be a unit.
-    if (match := _WORD_UNIT.search(text)) and (len(match.group(1)) > 1 or text[match.start(1) - 1] == " "):
-        name = _unit_name(match.group(1), match.group(2))
-        is_word = all(len(word) > 1 for word in match.group(1).split())
+            return _without_words(text, match.start(), match.group(1), match.group(2))
+    # A single letter behind a number is a variable: 5 m is 5 times m, unless metres are wanted (see ``same_letter_unit``).
+    if (match := _WORD_UNIT.search(text)) and all(len(word) > 1 for word in match.group(1).split()):
         rest = text[: match.start()].rstrip()
-        if name is not None and (name or is_word) and read_number(rest.removesuffix("%").rstrip()):
-            return _kept(text, match.start(), name)
+        if read_number(rest.removesuffix("%").rstrip()):
+            return _without_words(text, match.start(), match.group(1), match.group(2))
     return text, None
+
+
+def same_letter_unit(text: str, unit: str) -> str | None:
+    """The number in "5 m" or "5m" where ``unit`` is what that letter abbreviates, else None."""
+    number, letter = text[:-1].rstrip(), text[-1:]
+    return number if _known(letter.lower()) == unit and read_number(number) else None
 
 
 def contradict(unit: str | None, other: str | None) -> bool:
@@ -63,9 +67,15 @@ def contradict(unit: str | None, other: str | None) -> bool:
     return bool(unit and other) and unit != other
 
 
-def _kept(text: str, end: int, unit: str | None) -> tuple[str, str | None]:
-    rest = text[:end].rstrip()
-    return (rest + "%", None) if unit == "percent" else (rest, unit)
+def _without_words(text: str, start: int, words: str, power: str | None) -> tuple[str, str | None]:
+    first, _, further = words.strip().partition(" ")
+    rest = text[:start].rstrip()
+    if first.lower().removesuffix("s") in SCALES:  # 3 million dollars: the million belongs to the number
+        return f"{rest} {first}", (_unit_name(further, power) if further else None)
+    name = _unit_name(words, power)
+    if name == "percent":
+        return rest + "%", None
+    return (text, None) if name is None else (rest, name)
 
 
 def _unit_name(words: str, power: str | None) -> str | None:
@@ -76,10 +86,10 @@ def _unit_name(words: str, power: str | None) -> str | None:
     for word, power_word in (("square", "2"), ("sq", "2"), ("cubic", "3"), ("cu", "3")):
         if parts and parts[0] == word:
             parts, power = parts[1:], power or power_word
-    name = _known(parts[0]) if len(parts) == 1 else _known("/".join(parts).replace("/per/", "/")) if parts else None
-    if not name:
+    names = [_known(part) for part in " ".join(parts).replace(" per ", "/").split("/")]
+    if not all(names):
         return ""
-    return f"{name}^{power}" if power not in (None, "1") else name
+    return "/".join(names) + (f"^{power}" if power not in (None, "1") else "")
 
 
 def _known(word: str) -> str:

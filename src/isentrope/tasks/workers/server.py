@@ -86,8 +86,9 @@ def _fork_workers(server: socket.socket, function: Callable[[Any], Any], memory_
         return
     finally:
         for pid in children:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def _reap(children: set[int]) -> None:

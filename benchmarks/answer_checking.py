@@ -1,0 +1,149 @@
+"""Our answer checks against plain math-verify: throughput, agreement, hostile answers, and reference solutions.
+
+    python benchmarks/answer_checking.py [--data FOLDER] [--answers 20000] [--peer 2000]
+
+FOLDER holds math500/, gsm8k/ and the like (default: $ISENTROPE_DATA, else ../shared/data). The peer is
+``verify(parse(gold), parse(answer))`` with both in a box, in one process with its own time limits of 5 s, on every n-th pair
+without the hostile ones, which it would hang on. Ours gets all pairs, hostile ones included. Processor time is given beside
+wall-clock time, since it doesn't depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from answer_data import Pair, data_folder, make_pairs, references
+
+from isentrope.tasks.answers import extract_answer
+from isentrope.tasks.checking import MathChecker, Verdict, quick_verdict
+
+PEER = r"""
+import json, logging, sys, time
+logging.disable(logging.CRITICAL)
+from math_verify import parse, verify
+def check(gold, answer):
+    try:
+        return bool(verify(parse("\\boxed{" + gold + "}"), parse("\\boxed{" + answer + "}")))
+    except Exception:
+        return False
+check("\\frac{1}{2}", "x+1")
+for line in sys.stdin:
+    gold, answer = json.loads(line)
+    clock, start = time.process_time(), time.perf_counter()
+    found = check(gold, answer)
+    print(json.dumps([found, time.perf_counter() - start, time.process_time() - clock]), flush=True)
+"""
+
+POLICY = {
+    "many decimals": "decimals",
+    "a unit": "units",
+    "text": "texts",
+}
+"""Kinds of pairs that a documented rule of ours is about."""
+
+
+def run_ours(pairs: Sequence[Pair], workers: int | None) -> tuple[list[Verdict], float, float]:
+    """(verdicts, wall-clock seconds, processor seconds of all processes), start-up included."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    clock = time.process_time()
+    with MathChecker(workers=workers) as checker:
+        verdicts = checker.check_many([(pair.gold, pair.answer) for pair in pairs])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return verdicts, time.perf_counter() - start, time.process_time() - clock + children
+
+
+def run_peer(pairs: Sequence[Pair]) -> tuple[list[bool], float, float]:
+    """(verdicts, wall-clock seconds, processor seconds), without start-up."""
+    lines = "".join(json.dumps([pair.gold, pair.answer]) + "\n" for pair in pairs)
+    done = subprocess.run(
+        [sys.executable, "-c", PEER], input=lines, capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return [row[0] for row in rows], sum(row[1] for row in rows), sum(row[2] for row in rows)
+
+
+def speeds(count: int, wall_s: float, processor_s: float) -> str:
+    return (
+        f"{wall_s:.1f} s, {count / wall_s:.0f} answers/s by the clock; "
+        f"{processor_s:.1f} s, {count / processor_s:.0f} answers/s of processor time"
+    )
+
+
+def show_throughput(pairs: list[Pair], every: int) -> None:
+    verdicts, *ours_s = run_ours(pairs, None)
+    quick = sum(quick_verdict(gold=pair.gold, answer=pair.answer) is not None for pair in pairs) / len(pairs)
+    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    hostile = [verdict for pair, verdict in zip(pairs, verdicts, strict=True) if pair.kind.startswith("hostile")]
+    print(
+        f"ours, {len(pairs)} answers, {len(hostile)} of them hostile, start-up included: {speeds(len(pairs), *ours_s)}"
+    )
+    print(f"  {quick:.1%} without algebra; largest process {peak_mib:.0f} MiB")
+    print(f"  {dict(Counter(verdict.outcome for verdict in verdicts))}")
+    print(f"  hostile: {dict(Counter(verdict.outcome for verdict in hostile))}")
+
+    tame = [index for index, pair in enumerate(pairs) if not pair.kind.startswith("hostile")][::every]
+    peer, *peer_s = run_peer([pairs[index] for index in tame])
+    print(f"math-verify, {len(tame)} of these, no hostile one, start-up not counted: {speeds(len(tame), *peer_s)}")
+    ratios = [len(pairs) / ours * theirs / len(tame) for ours, theirs in zip(ours_s, peer_s, strict=True)]
+    print(f"ratio: {ratios[0]:.1f} by the clock, {ratios[1]:.1f} of processor time")
+    show_agreement([pairs[index] for index in tame], [verdicts[index] for index in tame], peer)
+
+
+def show_agreement(pairs: list[Pair], ours: list[Verdict], peer: list[bool]) -> None:
+    differ = [row for row in zip(pairs, ours, peer, strict=True) if row[1].correct != row[2]]
+    outside = [row for row in differ if row[0].kind not in POLICY]
+    rules = ", ".join(sorted(set(POLICY.values())))
+    print(f"agreement: {1 - len(differ) / len(pairs):.2%}; outside {rules}: {1 - len(outside) / len(pairs):.2%}")
+    for name, found in (("ours", [verdict.correct for verdict in ours]), ("math-verify", peer)):
+        known = [(pair, value) for pair, value in zip(pairs, found, strict=True) if pair.right is not None]
+        otherwise = sum(pair.right != value for pair, value in known)
+        print(f"  {name}: {otherwise} of {len(known)} with a known verdict are judged otherwise")
+    for pair, verdict, value in differ:
+        known = "" if pair.right is None else f"; should be {'correct' if pair.right else 'wrong'}"
+        print(
+            f"  [{pair.kind}] gold {pair.gold!r}, answer {pair.answer!r}: ours {verdict.outcome}, math-verify {value}{known}"
+        )
+
+
+def show_references(folder: Path) -> None:
+    print("reference solutions against their own golds")
+    with MathChecker() as checker:
+        for name, rows in references(folder).items():
+            pairs = [(gold, extract_answer(text)) for gold, text in rows]
+            verdicts = checker.check_many(pairs)
+            missed = [(pair, verdict) for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.correct]
+            print(f"  {name}: {len(rows) - len(missed)} of {len(rows)} ({1 - len(missed) / len(rows):.2%})")
+            for (gold, answer), verdict in missed:
+                print(f"    {verdict.outcome} ({verdict.reason}): gold {gold[:60]!r}, answer {(answer or '')[:60]!r}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data")
+    parser.add_argument("--answers", type=int, default=20_000)
+    parser.add_argument("--peer", type=int, default=2_000, help="pairs that math-verify gets too; 0 for none")
+    parser.add_argument("--skip-references", action="store_true")
+    arguments = parser.parse_args()
+    folder = data_folder(arguments.data)
+    if folder is None:
+        sys.exit(
+            "there is no data: give --data FOLDER or set ISENTROPE_DATA to a folder that holds math500/, gsm8k/ ..."
+        )
+    pairs = make_pairs(folder, arguments.answers)
+    show_throughput(pairs, max(1, arguments.answers // max(1, arguments.peer)))
+    if not arguments.skip_references:
+        show_references(folder)
+
+
+if __name__ == "__main__":
+    main()
