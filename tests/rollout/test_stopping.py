@@ -36,6 +36,13 @@ def test_a_string_over_several_tokens_and_inside_one() -> None:
     assert ends(stop, [2, 3]) == 2
 
 
+def test_a_long_string_of_one_byte_tokens() -> None:
+    tokenizer = Pieces(*(bytes([byte]) for byte in range(256)))
+    stop = StopStrings(tokenizer, ["x", "Question:"])
+    assert ends(stop, [*b"12\nQuestion: 3"]) == 12
+    assert ends(stop, [*b"12\nQuestions: 3"]) is None
+
+
 def test_a_character_over_several_tokens() -> None:
     euro = "€".encode()
     tokenizer = Pieces(b"1", euro[:1], euro[1:2], euro[2:])

@@ -9,6 +9,8 @@ import math
 
 from isentrope.cli.curve import curve_text
 from isentrope.recipe import Recipe
+from isentrope.recipe.goals import goal_text
+from isentrope.recipe.stages import changes as stage_changes
 
 SMALL_MODEL_RATE = 1e-5
 """Below this the built-in models don't move in a few hundred steps."""
@@ -22,13 +24,34 @@ def dry_run_text(recipe: Recipe) -> str:
     ]
     schedule = recipe.schedule_object()
     if schedule is not None:
-        parts.append("Entropy target, nats per token over steps\n" + curve_text(schedule, recipe.steps) + "\n")
+        parts.append(f"Entropy target, {_unit(recipe)} over steps\n" + curve_text(schedule, recipe.steps) + "\n")
+    parts.append(_titled("Stages", stage_lines(recipe)))
     parts += [_titled("Cost", cost_lines(recipe)), _titled("Notes", notes(recipe))]
     return "\n".join(part for part in parts if part).rstrip("\n")
 
 
 def _titled(title: str, lines: list[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)]) + "\n" if lines else ""
+
+
+def _unit(recipe: Recipe) -> str:
+    assert recipe.schedule is not None
+    first = recipe.schedule.relative_steps
+    return (
+        f"multiples of the mean entropy of steps 0 to {first - 1}, at rest until then," if first else "nats per token"
+    )
+
+
+def stage_lines(recipe: Recipe) -> list[str]:
+    """Steps of each part of the run, and what switches between them."""
+    second = recipe.stage_recipe()
+    if recipe.stage is None or second is None:
+        return []
+    at = recipe.stage.at
+    return [
+        f"steps 0 to {at - 1}: as above",
+        f"steps {at} to {recipe.steps - 1}: {', '.join(stage_changes(recipe, second))}",
+    ]
 
 
 def cost_lines(recipe: Recipe) -> list[str]:
@@ -44,6 +67,15 @@ def notes(recipe: Recipe) -> list[str]:
         lines.append(
             f"update.learning_rate = {rate:g} suits models of billions of parameters; {recipe.policy.model} hardly "
             "moves at it. The shipped recipes for it write a larger one"
+        )
+    if recipe.schedule is not None and recipe.schedule.pass_at is not None:
+        name, settings = recipe.schedule.name, recipe.schedule.settings
+        lines.append(f"schedule: {goal_text(recipe.schedule.pass_at, name, settings)}")
+    curve, length = recipe.schedule_object(), (recipe.schedule.settings.get("steps") if recipe.schedule else None)
+    if curve is not None and length is not None and length > recipe.steps:
+        lines.append(
+            f"the schedule is {length:,} steps long and the run {recipe.steps:,}: it ends at a target of "
+            f"{curve(recipe.steps):.3f}, not at the schedule's end of {curve(length):.3f}"
         )
     if recipe.schedule is not None and recipe.controller is None:
         lines.append("the schedule's target is logged as entropy/target and nothing steers to it: give a [controller]")

@@ -87,7 +87,7 @@ class TunedPID:
     hold_steps: int = 6
     """First steps at the recipe's own value."""
     up_steps: int = 8
-    """Steps after that with the larger value; the smaller one where the larger lies outside the actuator's range."""
+    """Steps after that with the value that raises the entropy; the other one where that lies outside the actuator's range."""
     down_steps: int = 8
     """Steps after that on the other side; 0 for none."""
     step_share: float = 0.1
@@ -129,7 +129,7 @@ class TunedPID:
         if state["pid"] is None:
             entropies, step = [*state["entropies"], signals.measured], len(state["values"])
             if step < self.tuning_steps:
-                value = self._tried(step, state["start"], low, high)
+                value = self._tried(step, state["start"], sign, low, high)
                 values = [*state["values"], value]
                 return value, {"start": state["start"], "entropies": entropies, "values": values, "pid": None}
             chosen = self._choose(entropies, state["values"], state["start"], sign, low, high)
@@ -139,9 +139,9 @@ class TunedPID:
         value, after = pid.next(chosen["pid"], signals, sign=sign, low=low, high=high)
         return value, {**chosen, "entropies": [], "values": [], "pid": after}
 
-    def _tried(self, step: int, start: float, low: float, high: float) -> float:
-        size = self.step_share * (high - low)
-        size = size if start + size <= high else -size
+    def _tried(self, step: int, start: float, sign: int, low: float, high: float) -> float:
+        size = sign * self.step_share * (high - low)
+        size = size if low <= start + size <= high else -size
         if step < self.hold_steps:
             return start
         wanted = start + size if step < self.hold_steps + self.up_steps else start - size

@@ -53,7 +53,8 @@ class Policy:
     @property
     def vocabulary(self) -> int:
         """Tokens that a distribution is over: rows of the output head."""
-        return int(self.causal_lm.get_output_embeddings().weight.shape[0])
+        head = self.causal_lm.get_output_embeddings() or self.causal_lm.get_input_embeddings()
+        return int(head.weight.shape[0])
 
     @property
     def context_length(self) -> int | None:

@@ -80,7 +80,7 @@ def _target_conflicts(recipe: Recipe) -> Iterable[str]:
         if tuning >= recipe.steps:
             yield (
                 f"controller tuned_pid takes {tuning} steps to find its gains ({' + '.join(parts)}), and the run has "
-                f"{recipe.steps}: give more steps, a shorter experiment, or controller \"pid\" with gains"
+                f'{recipe.steps}: give more steps, a shorter experiment, or controller "pid" with gains'
             )
     if controller is not None and stage is not None:
         moved = ACTUATORS[controller.actuator]

@@ -237,15 +237,17 @@ def _stage(tables: Mapping[str, Any], schedule: Mapping[str, Any]) -> tuple[Any,
     if not changes and isinstance(table.get("set", {}), Mapping):
         problems.append("stage.set is missing or empty: give the keys that switch, such as rollout.samples = 32")
     at, steps = table.get("at"), tables.get("steps", Recipe.model_fields["steps"].default)
-    if at is None and isinstance(steps, int):
-        at = default_start(build_schedule(schedule["name"], schedule["settings"]), steps) if schedule["settings"] else None
+    if at is None:
+        curve = build_schedule(schedule["name"], schedule["settings"]) if schedule["settings"] else None
+        at = default_start(curve, steps) if isinstance(steps, int) else None
         if at is None:
             problems.append("stage.at is missing, and no stable_then_anneal schedule says when it begins: give a step")
     elif isinstance(at, int) and isinstance(steps, int) and at >= steps:
         problems.append(f"stage.at = {at}: the run has the steps 0 to {steps - 1}, so the stage would never begin")
-    rest = {key: value for key, value in table.items() if key not in ("at", "set")}
-    switching = {section: dict(inner) for section, inner in changes.items() if isinstance(inner, Mapping)}
-    return {**rest, "at": at if at is not None else 1, "set": table["set"] if not changes and "set" in table else switching}, problems
+    switching: Any = {section: dict(inner) for section, inner in changes.items() if isinstance(inner, Mapping)}
+    if not isinstance(table.get("set", {}), Mapping):
+        switching = table["set"]  # for the section to refuse
+    return {**table, "at": 1 if at is None else at, "set": switching}, problems
 
 
 def _controller(table: Any, known: KnownKeys) -> tuple[dict[str, Any], list[str]]:
@@ -288,7 +290,11 @@ def _known_keys(tables: Mapping[str, Any]) -> KnownKeys:
         known[section] = tuple(fields)
     objective, schedule = _name_in(tables.get("objective")), _name_in(tables.get("schedule"))
     known["objective"] = ("name", *(field_names(objective_class(objective)) if objective in PRESETS else ()))
-    known["schedule"] = ("name", *_OF_EVERY_SCHEDULE, *(field_names(SCHEDULES[schedule]) if schedule in SCHEDULES else ()))
+    known["schedule"] = (
+        "name",
+        *_OF_EVERY_SCHEDULE,
+        *(field_names(SCHEDULES[schedule]) if schedule in SCHEDULES else ()),
+    )
     controller = _name_in(tables.get("controller"))
     own = field_names(CONTROLLERS[controller]) if controller in CONTROLLERS else ()
     known["controller"] = ("name", "actuator", *own)

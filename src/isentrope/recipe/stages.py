@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isentrope.control.schedules import StableThenAnneal
 from isentrope.recipe.messages import shown
+
+if TYPE_CHECKING:
+    from isentrope.recipe.schema import Recipe
 
 SWITCHABLE: dict[str, tuple[str, ...]] = {
     "task": ("name", "options", "reward", "template", "evaluation_problems"),
@@ -78,3 +81,21 @@ def _reason(section: str, key: str) -> str:
     if (section, key) == ("rollout", "temperature"):
         return ": the entropy and its target are measured at it"
     return ""
+
+
+def changes(first: Recipe, second: Recipe) -> Iterator[str]:
+    """``rollout.samples 8 -> 32`` for each value that the stage switches."""
+    before, after = _leaves(first), _leaves(second)
+    for key in before:
+        if before[key] != after[key]:
+            yield f"{key} {before[key]} -> {after[key]}"
+
+
+def _leaves(recipe: Recipe) -> dict[str, str]:
+    values = recipe.model_dump(include=set(SWITCHABLE))
+    values["objective"] = recipe.objective.settings
+    return {
+        f"{section}.{key}": shown(values[section].get(key, "none"))
+        for section, keys in SWITCHABLE.items()
+        for key in keys
+    }

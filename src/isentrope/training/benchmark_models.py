@@ -20,6 +20,7 @@ from isentrope.training.benchmark_runs import Reader
 from isentrope.training.checkpoints import load_checkpoint, verify_checkpoint
 from isentrope.training.files import CHECKPOINTS, checkpoint_steps, step_name
 from isentrope.training.run_folder import CONFIG
+from isentrope.training.starting import starting_policy
 from isentrope.training.streams import Stream
 from isentrope.types import Sampler
 
@@ -160,8 +161,7 @@ def run_task(recipe: Recipe) -> Task:
 def _load(source: Source, dtype: str, device: str) -> Policy:
     if source.recipe is None or source.checkpoint is None:
         return load_policy(source.name, dtype=dtype, device=device)
-    settings = source.recipe.policy
-    policy = load_policy(settings.model, dtype=dtype, device=device, lora_rank=settings.lora_rank)
+    policy = starting_policy(source.recipe, dtype=dtype, device=device)
     policy.load_state_dict(load_checkpoint(source.checkpoint).tensors["model"])
     return policy
 

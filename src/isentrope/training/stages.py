@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from isentrope.policy import Policy
 from isentrope.recipe import Recipe
-from isentrope.recipe.messages import shown
+from isentrope.recipe.stages import changes
 from isentrope.rollout import TransformersSampler
 from isentrope.tasks import Task, load_task
 from isentrope.training.evaluating import Evaluator
@@ -78,20 +77,6 @@ class Stages:
     def line(self, step: int) -> dict[str, int]:
         """`stage` for the metrics and evaluations of a run that has one."""
         return {} if self.start is None else {"stage": self.number(step)}
-
-
-def changes(first: Recipe, second: Recipe) -> Iterator[str]:
-    """``rollout.samples 8 -> 32`` for each value that differs."""
-    before, after = _leaves(first), _leaves(second)
-    for key in before:
-        if before[key] != after.get(key):
-            yield f"{key} {before[key]} -> {after.get(key)}"
-
-
-def _leaves(recipe: Recipe) -> dict[str, str]:
-    values = recipe.model_dump(include={"task", "rollout", "objective"})
-    values["objective"] = values["objective"]["settings"]
-    return {f"{section}.{key}": shown(value) for section, table in values.items() for key, value in table.items()}
 
 
 def recipe_task(recipe: Recipe) -> Task:

@@ -43,8 +43,8 @@ def pinned(recipe: Recipe) -> tuple[Recipe, list[str]]:
     return recipe.model_copy(update={"policy": policy}), [*notes, f"the policy starts from {place}"]
 
 
-def starting_policy(recipe: Recipe) -> Policy:
-    """The policy before the first step.
+def starting_policy(recipe: Recipe, *, dtype: str = "", device: str = "") -> Policy:
+    """The policy before the first step; ``dtype`` and ``device`` in place of the recipe's.
 
     From a checkpoint of a run: that run's model with the checkpoint's weights. Adapters of that run are merged into its
     weights first, so the new run may train everything, or adapters of any rank, and its reference is the policy it starts with.
@@ -57,8 +57,8 @@ def starting_policy(recipe: Recipe) -> Policy:
     checkpoint = _checkpoint(settings.model)
     policy = load_policy(
         _base_model(settings.model),
-        dtype=settings.dtype,
-        device=settings.device,
+        dtype=dtype or settings.dtype,
+        device=device or settings.device,
         lora_rank=settings.lora_rank,
         gradient_checkpointing=settings.gradient_checkpointing,
         seed=stream_seed(recipe.seed, Stream.MODEL),
@@ -74,7 +74,7 @@ def trained_weights(checkpoint: Path) -> Mapping[str, Tensor]:
     tensors = load_checkpoint(checkpoint).tensors["model"]
     if recipe.policy.lora_rank == 0:
         return tensors
-    old = starting_policy(recipe.model_copy(update={"policy": recipe.policy.model_copy(update={"dtype": "float32"})}))
+    old = starting_policy(recipe, dtype="float32")
     old.load_state_dict(tensors)
     merged: Mapping[str, Tensor] = old.model.merge_and_unload().state_dict()
     return merged
@@ -98,14 +98,12 @@ def _base_model(model: str) -> str:
 
 def _copy_weights(weights: Mapping[str, Tensor], policy: Policy) -> None:
     """Into the model, under whatever adapters it carries."""
-    own = dict(policy.causal_lm.named_parameters()) | dict(policy.causal_lm.named_buffers())
+    model = policy.causal_lm
+    stored = model.state_dict().keys()
+    own = {name: value for name, value in (*model.named_parameters(), *model.named_buffers()) if name in stored}
     # peft puts a layer that carries an adapter under another name.
     base = {name.replace(".base_layer.", "."): value for name, value in own.items() if ".lora_" not in name}
     missing = [name for name, value in base.items() if name not in weights or weights[name].shape != value.shape]
-    persistent = policy.causal_lm.state_dict().keys()
-    missing = [
-        name for name in missing if name in persistent or name.replace(".weight", ".base_layer.weight") in persistent
-    ]
     if missing:
         raise RunFolderError(
             f"the checkpoint doesn't fit {policy.name}: it lacks {', '.join(missing[:3])} in the shapes of the model. The model "
@@ -113,5 +111,4 @@ def _copy_weights(weights: Mapping[str, Tensor], policy: Policy) -> None:
         )
     with torch.no_grad():
         for name, value in base.items():
-            if name in weights:
-                value.copy_(weights[name])
+            value.copy_(weights[name])
