@@ -161,6 +161,8 @@ HOSTILE: list[tuple[str, Callable[[], str]]] = [
     ("hostile: open boxes", lambda: r"\boxed{" * 10_000),
     ("hostile: a factorial", lambda: "((9!)!)!"),
     ("hostile: half characters", lambda: "\ud800" * 100),
+    ("hostile: the sine of a tower", lambda: r"\sin(5^{5^{5^{5^{5}}}})"),
+    ("hostile: a large power of a sum", lambda: r"(x+y+z)^{99999} - (x-1)^{77777}"),
 ]
 
 

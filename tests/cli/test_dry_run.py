@@ -100,6 +100,21 @@ def test_the_text_holds_recipe_inert_settings_curve_and_cost() -> None:
     assert "Entropy target" not in dry_run_text(recipe())
 
 
+def test_the_stage_the_unit_and_the_goal_are_shown() -> None:
+    staged = recipe(steps=20, schedule={"pass_at": 1}, stage={"set": {"rollout": {"samples": 32}}})
+    text = dry_run_text(staged)
+    assert "Stages\n  steps 0 to 17: as above\n  steps 18 to 19: rollout.samples 8 -> 32\n" in text
+    assert any(line.startswith("schedule: the rule for pass@1 (inferred) gives start = 0.3") for line in notes(staged))
+    relative = recipe(schedule={"name": "constant", "value": 0.5, "relative_steps": 4})
+    assert "Entropy target, multiples of the mean entropy of steps 0 to 3" in dry_run_text(relative)
+    assert "Stages" not in dry_run_text(relative)
+
+
+def test_a_schedule_longer_than_the_run_is_noted() -> None:
+    longer = recipe(steps=50, schedule={"name": "linear", "start": 1.0, "end": 0.0, "steps": 100})
+    assert any("100 steps long and the run 50: it ends at a target of 0.500" in line for line in notes(longer))
+
+
 def test_a_curve_has_a_star_per_column_at_its_height() -> None:
     lines = curve_text(
         StableThenAnneal(start=0.4, end=0.0, steps=10, anneal_fraction=0.5), 10, width=11, height=5

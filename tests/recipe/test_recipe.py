@@ -282,10 +282,11 @@ print(json.dumps(sorted({"torch", "numpy", "transformers"} & sys.modules.keys())
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_commented_values_of_a_shipped_recipe_are_those_it_runs_with(name: str) -> None:
     resolved = load_recipe(name).model_dump()
-    resolved["objective"] = resolved["objective"]["settings"]
+    for table in ("objective", "schedule", "controller"):
+        resolved[table] = {**(resolved[table] or {}), **(resolved[table] or {}).get("settings", {})}
     section = None
     for line in (recipes_folder() / f"{name}.toml").read_text(encoding="utf-8").splitlines():
-        if header := re.fullmatch(r"\[(\w+)\]", line):
+        if header := re.match(r"\[([\w.]+)\]", line):
             section = header[1]
         elif section and (comment := re.match(r"# (\w+ = .*)", line)):
             ((key, value),) = tomllib.loads(comment[1]).items()
