@@ -28,7 +28,8 @@ def again(recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize(
-    ("k", "start", "end", "fraction"), [(1, 0.3, 0.05, 0.1), (4, 0.38, 0.07, 0.08), (32, 0.5, 0.1, 0.05), (256, 0.5, 0.1, 0.05)]
+    ("k", "start", "end", "fraction"),
+    [(1, 0.3, 0.05, 0.1), (4, 0.38, 0.07, 0.08), (32, 0.5, 0.1, 0.05), (256, 0.5, 0.1, 0.05)],
 )
 def test_the_rule_by_hand(k: int, start: float, end: float, fraction: float) -> None:
     """s = log2(k) / 5, at most 1: 0.3 + 0.2 s, 0.05 + 0.05 s, 0.1 - 0.05 s."""

@@ -52,7 +52,11 @@ def test_the_switch_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     told = [line for line in capsys.readouterr().out.splitlines() if "annealing stage" in line]
     assert len(told) == 1
     assert told[0].startswith("step 3: the annealing stage begins: ")
-    for text in ('task.name "arithmetic" -> "arithmetic_hard"', "rollout.samples 4 -> 8", "objective.clip_low 0.2 -> 0.3"):
+    for text in (
+        'task.name "arithmetic" -> "arithmetic_hard"',
+        "rollout.samples 4 -> 8",
+        "objective.clip_low 0.2 -> 0.3",
+    ):
         assert text in told[0]
 
 
@@ -73,7 +77,9 @@ def test_a_controller_and_the_switch_of_the_clip_both_reach_the_update(
 
 
 @pytest.mark.parametrize("kill", [2, 3, 4], ids=["before the switch", "in its step", "after it"])
-def test_a_resumed_run_switches_the_same(kill: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_switches_the_same(
+    kill: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         kill_at(kill, patch)
         with pytest.raises(ConnectionAbortedError):

@@ -85,8 +85,8 @@ def _always(facts: Facts) -> str | None:
 ACTUATORS: dict[str, Actuator] = {
     # Wider upper clip: entropy-raising tokens get through (Cui et al. 2025; Xu et al. 2026). At 0 no ratio may rise at all.
     "clip_high": Actuator(path="objective.clip_high", sign=+1, low=0.0, high=1.0, obstacle=_clip_high),
-    # From 1e-2 on the entropy explodes on 7B models (Cui et al. 2025); the range leaves room for small ones.
-    "entropy_bonus": Actuator(path="update.entropy_bonus", sign=+1, low=0.0, high=0.1, obstacle=_always),
+    # From 1e-2 on the entropy explodes on 7B models (Cui et al. 2025); the test bed of this package needs several tenths.
+    "entropy_bonus": Actuator(path="update.entropy_bonus", sign=+1, low=0.0, high=1.0, obstacle=_always),
     # It pulls towards the first policy, whose entropy is higher in every run that collapses.
     "reference_kl": Actuator(path="update.reference_kl", sign=+1, low=0.0, high=1.0, obstacle=_always),
     "kl_cov_penalty": Actuator(path="objective.penalty", sign=+1, low=0.0, high=100.0, obstacle=_kl_cov_penalty),

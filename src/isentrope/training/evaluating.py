@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from isentrope.evaluation import bootstrap_interval, pass_at_k
 from isentrope.policy import Policy
 from isentrope.recipe import Recipe
-from isentrope.tasks import Task
+from isentrope.rollout import TransformersSampler
+from isentrope.tasks import Problem, Task
+from isentrope.tasks.evaluation_sets import EvaluationSet
+from isentrope.training.benchmark_runs import set_key
 from isentrope.training.experience import encode_problems
 from isentrope.training.streams import Stream
 from isentrope.types import Sampler
@@ -19,34 +23,66 @@ CORRECT = 1.0
 class Evaluator:
     """Evaluates at any step, with the same random stream per (problem, sample) each time: steps differ by the policy alone."""
 
-    def __init__(self, recipe: Recipe, task: Task, policy: Policy, sampler: Sampler) -> None:
-        self.recipe, self.task, self.policy, self.sampler = recipe, task, policy, sampler
+    def __init__(
+        self, recipe: Recipe, task: Task, policy: Policy, sampler: Sampler, sets: Sequence[EvaluationSet] = ()
+    ) -> None:
+        """``sets`` are scored beside the task's held-out problems, with prompts as the recipe's template makes them."""
+        self.recipe, self.task, self.policy, self.sampler, self.sets = recipe, task, policy, sampler, tuple(sets)
         self.prompts = encode_problems(policy, task.evaluation, recipe)
+        self.set_prompts = [encode_problems(policy, each.problems, recipe) for each in self.sets]
+        self.set_samplers = [
+            TransformersSampler(policy, stop=recipe.rollout.stop or each.task.stop) for each in self.sets
+        ]
 
     def evaluate(self, step: int) -> dict[str, Any]:
-        """A line of ``evaluations.jsonl``: the scores with what they mean."""
+        """A line of ``evaluations.jsonl``: the scores with what they mean.
+
+        The line's own scores are of the task's held-out problems; ``benchmarks`` holds those of each further set by its
+        name. ``mean`` is the mean over all of them, each counted once, of the share of correct samples (pass@1): what the best
+        checkpoint is chosen by.
+        """
+        own = self._scores(self.task, self.task.evaluation, self.prompts, self.sampler, ())
+        line: dict[str, Any] = {"step": step, **own}
+        benchmarks = {
+            each.name: self._scores(each.task, each.problems, prompts, sampler, (set_key(each.name),))
+            for each, prompts, sampler in zip(self.sets, self.set_prompts, self.set_samplers, strict=True)
+        }
+        correct = [scores["correct_fraction"] for scores in (own, *benchmarks.values())]
+        line["mean"] = sum(correct) / len(correct)
+        if benchmarks:
+            line["benchmarks"] = benchmarks
+        return line
+
+    def _scores(
+        self,
+        task: Task,
+        problems: Sequence[Problem],
+        prompts: Sequence[list[int]],
+        sampler: Sampler,
+        stream: tuple[int, ...],
+    ) -> dict[str, Any]:
         settings, samples = self.recipe.rollout, self.recipe.evaluation.samples
-        rows = [(index, j) for index in range(len(self.prompts)) for j in range(samples)]
-        completions = self.sampler.sample(
-            [self.prompts[index] for index, _ in rows],
-            rows,
+        rows = [(index, j) for index in range(len(prompts)) for j in range(samples)]
+        completions = sampler.sample(
+            [prompts[index] for index, _ in rows],
+            [(*stream, problems[index].problem_id, j) for index, j in rows],
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens,
             seed=(self.recipe.seed, Stream.EVALUATION),
         )
-        problems = [self.task.evaluation[index] for index, _ in rows]
-        scores = self.task.score(problems, [self.policy.decode(completion.tokens) for completion in completions])
-        correct = [0] * len(self.prompts)
+        asked = [problems[index] for index, _ in rows]
+        scores = task.score(asked, [self.policy.decode(completion.tokens) for completion in completions])
+        correct = [0] * len(prompts)
         for (index, _), score in zip(rows, scores, strict=True):
             correct[index] += score.reward >= CORRECT
         line: dict[str, Any] = {
-            "step": step,
-            "problems": len(self.prompts),
+            "problems": len(prompts),
             "samples": samples,
             "temperature": settings.temperature,
             "top_p": 1.0,
             "threshold": CORRECT,
             "reward/mean": sum(score.reward for score in scores) / len(scores),
+            "correct_fraction": sum(correct) / len(scores),
             "malformed_fraction": sum(score.malformed for score in scores) / len(scores),
             "truncated_fraction": sum(not completion.finished for completion in completions) / len(completions),
         }

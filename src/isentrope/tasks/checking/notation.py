@@ -70,7 +70,9 @@ def unreadable(text: str) -> str | None:
             return f"its brackets nest deeper than {DEEPEST}"
         if braces < 0:
             break
-    return "its braces aren't balanced: is it cut off?" if braces else None
+    if braces:
+        return "its braces aren't balanced: is it cut off?"
+    return "a bracket is open at its end: is it cut off?" if depth > 0 else None
 
 
 def clean(text: str) -> str:

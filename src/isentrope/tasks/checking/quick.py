@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from isentrope.tasks.checking import notation, units
-from isentrope.tasks.checking.constants import Constant, HopelessError, read_constant
+from isentrope.tasks.checking.values import HopelessError, Value, read_value
 from isentrope.tasks.checking.numbers import Number, read_number, same_number
 
 LONGEST_LIST = 50
@@ -43,10 +43,10 @@ class Answer:
     tight: str
     unit: str | None
     number: Number | None
-    approximate: float | None
-    """Of a constant that isn't rational, such as a multiple of pi."""
+    approximate: complex | None
+    """Of a formula that isn't known to be rational, such as a multiple of pi; see ``values``."""
     hopeless: bool
-    """It is a constant that nothing could write out, such as a power tower."""
+    """Its value is too large for anything to write it out, such as that of a power tower."""
     percent: bool
     brackets: str
     """How its items are enclosed: "()", "[)" and so on, "{}" for a set, "," for a bare list, "" where it is no list."""
@@ -67,9 +67,9 @@ def take_apart(text: str) -> Answer:
     if number is None:  # (-3), -(3), \\text{(3)}
         plain = _plain(rest)
         number = read_number(plain if "," in plain else _without_parentheses(plain))
-    constant, hopeless = (None, False) if number is not None else _constant(rest[:-1] if percent else rest)
-    if constant is not None and constant.exact is not None:
-        number = Number(value=constant.exact)
+    value, hopeless = (None, False) if number is not None else _value(rest[:-1] if percent else rest)
+    if value is not None and value.exact is not None:
+        number = Number(value=value.exact)
     brackets, items = _items(rest) if number is None else ("", ())
     words = _words(cleaned) if number is None and not items else None
     if words in _SPELLED:
@@ -79,7 +79,7 @@ def take_apart(text: str) -> Answer:
         tight=notation.tight(rest),
         unit=unit,
         number=number,
-        approximate=constant.approximate if constant is not None and constant.exact is None else None,
+        approximate=value.approximate if value is not None and value.exact is None else None,
         hopeless=hopeless,
         percent=percent,
         brackets=brackets,
@@ -89,9 +89,9 @@ def take_apart(text: str) -> Answer:
     )
 
 
-def _constant(text: str) -> tuple[Constant | None, bool]:
+def _value(text: str) -> tuple[Value | None, bool]:
     try:
-        return read_constant(text), False
+        return read_value(text), False
     except HopelessError:
         return None, True
 
@@ -133,7 +133,7 @@ def _same_written(gold: Answer, answer: Answer) -> bool:
 
 
 def _far_apart(gold: Answer, answer: Answer) -> bool:
-    """Whether two constants, one of them irrational, differ beyond doubt. That they are the same takes algebra."""
+    """Whether two formulas differ beyond doubt, by their values. That they are the same takes algebra."""
     if gold.percent or answer.percent or (gold.approximate is None and answer.approximate is None):
         return False
     try:

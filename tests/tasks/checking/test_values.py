@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from isentrope.tasks.checking import quick_verdict
-from isentrope.tasks.checking.constants import HopelessError, read_constant
+from isentrope.tasks.checking.values import HopelessError, read_value
 from isentrope.tasks.checking.quick import compare
 
 
@@ -38,7 +38,7 @@ from isentrope.tasks.checking.quick import compare
     ],
 )
 def test_exact(text: str, value: Fraction | int) -> None:
-    constant = read_constant(text)
+    value_ = read_value(text)
     assert constant is not None and constant.exact == value
     assert constant.approximate == pytest.approx(float(value))
 
@@ -54,7 +54,7 @@ def test_exact(text: str, value: Fraction | int) -> None:
     ],
 )
 def test_approximate(text: str, value: float) -> None:
-    constant = read_constant(text)
+    value_ = read_value(text)
     assert constant is not None and constant.exact is None
     assert constant.approximate == pytest.approx(value)
 
@@ -65,7 +65,7 @@ def test_approximate(text: str, value: float) -> None:
      "1,2", "3!!", "10^{10000}", "2!^{20000}", r"\frac{1}", "5 (", "__import__('os')", "1e5", "٣"],
 )  # fmt: skip
 def test_what_is_left_to_algebra(text: str) -> None:
-    assert read_constant(text) is None
+    assert read_value(text) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_left_to_algebra(text: str) -> None:
 def test_what_nothing_could_write_out(text: str) -> None:
     start = time.process_time()
     with pytest.raises(HopelessError):
-        read_constant(text)
+        read_value(text)
     verdict = quick_verdict(gold="5", answer=text)
     assert verdict is not None and verdict.outcome == "timeout"
     assert compare(gold=text, answer=text) is True, "the same text is the same answer all the same"
@@ -101,5 +101,5 @@ def test_irrational_constants_that_differ_take_no_algebra() -> None:
 )
 def test_long_ones_take_no_time(text: str) -> None:
     start = time.process_time()
-    read_constant(text)
+    read_value(text)
     assert time.process_time() - start < 0.5
