@@ -129,7 +129,7 @@ def _decimals(text: str) -> str:
 
 def _changed(gold: str, golds: list[str], generator: random.Random) -> Pair:
     numbers = list(re.finditer(r"[0-9]+", gold))
-    ways = ["another gold", "a sign", "cut off"] + ["a number"] * 5 * bool(numbers)
+    ways = ["another gold", "cut off"] + ["a number"] * 5 * bool(numbers) + ["a sign"] * (r"\text" not in gold)
     kind = generator.choice(ways)
     if kind == "a number":
         match = generator.choice(numbers)

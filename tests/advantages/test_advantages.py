@@ -91,6 +91,9 @@ def test_constant_reward_is_exactly_0(name: str) -> None:
     assert (reward_B - reward_B.mean()).square().sum() > 0
     for lengths in (None, torch.arange(1, 9)):
         assert ADVANTAGES[name](reward_B, torch.zeros(8, dtype=torch.int64), lengths).tolist() == [0.0] * 8
+    # In float64 too: the mean of three 0.1 is 0.10000000000000002.
+    reward_B = torch.full((3,), 0.1, dtype=torch.float64)
+    assert ADVANTAGES[name](reward_B, torch.zeros(3, dtype=torch.int64), None).tolist() == [0.0] * 3
 
 
 @pytest.mark.parametrize("name", GROUPED)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isentrope.functional import random_tokens, selection_count, top_tokens
+from isentrope.functional import counter_hash, random_tokens, selection_count, top_tokens
 from isentrope.types import Communicator
 from support.ranks import run_ranks
 
@@ -182,6 +182,16 @@ def test_draw_repeats_and_ignores_the_global_generator() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     for other in ((8, 3, 0), (7, 4, 0), (7, 3, 1)):
         assert not torch.equal(random_tokens(candidate_BT, 10, ids_B, other), first)
+
+
+def test_draw_takes_the_lowest_hashes() -> None:
+    """Of (seed, sequence id, position): an engine that makes the draw by itself makes the same."""
+    candidate_BT = torch.rand(4, 9, generator=torch.Generator().manual_seed(0)) > 0.4
+    ids_B = torch.tensor([5, 3, 9, 0])
+    hash_BT = counter_hash((7, 3, 0), ids_B[:, None], torch.arange(9)[None, :])
+    in_order = sorted(picked(candidate_BT), key=lambda place: hash_BT[place].item())
+    for count in (1, 4, 10):
+        assert picked(random_tokens(candidate_BT, count, ids_B, (7, 3, 0))) == set(in_order[:count])
 
 
 def test_draw_ignores_order_and_padding() -> None:

@@ -106,6 +106,12 @@ def test_metrics_of_a_hand_worked_batch() -> None:
     assert statistics["covariance/mean"] == (pytest.approx(0.0, abs=1e-13), 14.0)
 
 
+def test_a_token_without_advantage_is_not_clipped() -> None:
+    """Neither branch of PPO's loss is the larger: no gradient was there to take, and Clip-Cov keeps it as a candidate."""
+    statistics = GRPO().plan(one_row(0.0), seed=0).statistics
+    assert statistics["clip/high_fraction"] == statistics["clip/low_fraction"] == (0.0, 7.0)
+
+
 def test_strictly_on_policy_reports_no_clip() -> None:
     """`reinforce` reads no bound, so none is reported as reached."""
     batch = one_row(1.0)

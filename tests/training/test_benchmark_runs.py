@@ -45,7 +45,7 @@ class Reader:
         return self.policy.decode(tokens)
 
 
-class Kill(Exception):
+class KillError(Exception):
     pass
 
 
@@ -58,7 +58,7 @@ class Killed:
     def sample(self, *arguments: Any, **options: Any) -> list[Completion]:
         self.calls -= 1
         if self.calls < 0:
-            raise Kill
+            raise KillError
         return self.sampler.sample(*arguments, **options)
 
 
@@ -80,7 +80,9 @@ POLICY = BigramPolicy(seed=0)
 SETTINGS = EvaluationSettings(samples=4, max_new_tokens=8, rows=3, greedy=True)
 
 
-def run(path: Path, settings: EvaluationSettings = SETTINGS, *sets: EvaluationSet, seed: int = 0, calls: int = 10**6) -> Any:
+def run(
+    path: Path, settings: EvaluationSettings = SETTINGS, *sets: EvaluationSet, seed: int = 0, calls: int = 10**6
+) -> Any:
     policy = BigramPolicy(seed=seed)
     with EvaluationFolder(path, {"model": "bigram", **settings.identity()}) as folder:
         sampler = Killed(GreedyToo(policy), calls)
@@ -89,7 +91,7 @@ def run(path: Path, settings: EvaluationSettings = SETTINGS, *sets: EvaluationSe
 
 def test_a_killed_evaluation_goes_on_to_the_same_result(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
-    with pytest.raises(Kill):
+    with pytest.raises(KillError):
         run(tmp_path / "cut", calls=3)
     assert len(read_samples(tmp_path / "cut", "parity")) == 9  # three calls of three rows
     assert run(tmp_path / "cut") == whole
@@ -109,13 +111,18 @@ def test_samples_do_not_depend_on_batches_sets_or_their_number(tmp_path: Path) -
 
 
 def test_the_report_says_what_was_there(tmp_path: Path) -> None:
-    with pytest.raises(Kill):
+    with pytest.raises(KillError):
         run(tmp_path / "e", calls=2)
     told = []
     policy = BigramPolicy()
     with EvaluationFolder(tmp_path / "e", {"model": "bigram", **SETTINGS.identity()}) as folder:
         run_sets(
-            [make_set()], Reader(policy), lambda stop: GreedyToo(policy), SETTINGS, folder, report=lambda *now: told.append(now)
+            [make_set()],
+            Reader(policy),
+            lambda stop: GreedyToo(policy),
+            SETTINGS,
+            folder,
+            report=lambda *now: told.append(now),
         )
     assert told[0] == ("parity", 6, 25)
     assert told[-1] == ("parity", 25, 25)
@@ -170,7 +177,13 @@ def test_tables_say_what_the_scores_mean(tmp_path: Path) -> None:
     assert [row["level"] for row in scores["rows"]] == ["all", "0", "1"]
     assert len(scores["pass_curve"]) == 4
     text = table_text("parity", scores)
-    for part in ("5 problems, 4 samples each, temperature 1, top-p 1", "avg@4 = pass@1", "pass@2", "majority@4", "greedy"):
+    for part in (
+        "5 problems, 4 samples each, temperature 1, top-p 1",
+        "avg@4 = pass@1",
+        "pass@2",
+        "majority@4",
+        "greedy",
+    ):
         assert part in text
     assert means_of({"a": scores, "b": scores})["pass@2"] == pytest.approx(scores["rows"][0]["pass@2"])
 

@@ -31,7 +31,10 @@ def test_sets_stand_beside_the_tasks_own_scores(evaluators: tuple[Evaluator, Eva
     assert {key: value for key, value in several.items() if key != "mean"} == {
         key: value for key, value in alone.items() if key != "mean"
     }
-    assert [(name, scores["problems"]) for name, scores in benchmarks.items()] == [("arithmetic_hard", 5), ("arithmetic", 4)]
+    assert [(name, scores["problems"]) for name, scores in benchmarks.items()] == [
+        ("arithmetic_hard", 5),
+        ("arithmetic", 4),
+    ]
     shares = [several["pass@1"], *(scores["pass@1"] for scores in benchmarks.values())]
     assert several["mean"] == pytest.approx(sum(shares) / 3)  # each set once, whatever its size
     for scores in benchmarks.values():

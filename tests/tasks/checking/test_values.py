@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from isentrope.tasks.checking import quick_verdict
-from isentrope.tasks.checking.values import HopelessError, read_value
 from isentrope.tasks.checking.quick import compare
+from isentrope.tasks.checking.values import HopelessError, holds_tower, read_value
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ from isentrope.tasks.checking.quick import compare
     ],
 )
 def test_exact(text: str, value: Fraction | int) -> None:
-    value_ = read_value(text)
-    assert constant is not None and constant.exact == value
-    assert constant.approximate == pytest.approx(float(value))
+    found = read_value(text)
+    assert found is not None and found.exact == value
+    assert found.approximate == pytest.approx(float(value))
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,17 @@ def test_exact(text: str, value: Fraction | int) -> None:
     ],
 )
 def test_approximate(text: str, value: float) -> None:
-    value_ = read_value(text)
-    assert constant is not None and constant.exact is None
-    assert constant.approximate == pytest.approx(value)
+    found = read_value(text)
+    assert found is not None and found.exact is None
+    assert found.approximate == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "1 2", r"1\frac{1}{2}", r"1/2\pi", "2^3^2", "1/0", "1/(1-1)", "(1", "1)", "+", "2^", "(-8)^{1/3}", r"\sqrt{-1}",
-     "1,2", "3!!", "10^{10000}", "2!^{20000}", r"\frac{1}", "5 (", "__import__('os')", "1e5", "٣"],
+    ["", "1 2", r"1\frac{1}{2}", r"1/2\pi", "2^3^2", "1/0", "1/(1-1)", "(1", "1)", "+", "2^", "(-8)^{1/3}", r"\sqrt{-1}",
+     "1,2", "3!!",
+     "f(x)", "x2", "1/2x", "sin x", r"\sin x", "x=1", "x!", r"\sqrt{x-2}", r"\text{x}", "x'", "x<1",
+     "10^{10000}", "2!^{20000}", r"\frac{1}", "5 (", "__import__('os')", "1e5", "٣"],
 )  # fmt: skip
 def test_what_is_left_to_algebra(text: str) -> None:
     assert read_value(text) is None
@@ -79,6 +81,33 @@ def test_what_nothing_could_write_out(text: str) -> None:
     assert verdict is not None and verdict.outcome == "timeout"
     assert compare(gold=text, answer=text) is True, "the same text is the same answer all the same"
     assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "same"),
+    [
+        ("x^2+2x+1", "(x+1)^2", True),
+        ("2x^5", "2x^6", False),
+        ("x_1 + x_2", "x_{2}+x_{1}", True),
+        ("x_1", "x_2", False),
+        (r"\alpha\beta", r"\beta \alpha", True),
+        (r"\frac{1}{2}x", r"\frac{x}{2}", True),
+        ("R^2", "r^2", True),
+        ("(1+i)^2", "2i", True),
+        ("1+i", "1-i", False),
+        ("e^{2}", r"7.389056", True),
+    ],
+)
+def test_formulas_by_their_values(text: str, other: str, same: bool) -> None:
+    first, second = read_value(text), read_value(other)
+    assert first is not None and second is not None
+    assert (abs(first.approximate - second.approximate) < 1e-6) is same
+    assert compare(gold=text, answer=other) is (None if same else False), "values tell formulas apart, and no more"
+
+
+def test_towers_inside_other_formulas() -> None:
+    assert holds_tower(r"\sin(5^{5^{5^{5}}})") and holds_tower("x+9^9^9^9")
+    assert not holds_tower("2^{2^{3}}x") and not holds_tower("1^{9^{9^9}}y") and not holds_tower("x^{9^{9}}")
 
 
 def test_irrational_constants_that_differ_take_no_algebra() -> None:

@@ -45,6 +45,7 @@ _SHORT = {"leqslant": r"\le", "leq": r"\le", "geqslant": r"\ge", "geq": r"\ge", 
 _CONJUNCTION = re.compile(r",? ?(?:\\text\{ ?(?:and|or) ?\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z])) ?")
 _GROUPS = re.compile(r"(?<=[0-9])(?: ?\{,\} ?|\\, ?|, ?\\! ?|\{,\\!\} ?)(?=[0-9]{3})")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ("__", "__"))
+_DANGLING = re.compile(r"(?:[/^=<>]|(?<![\^A-Za-z])[-+]|(?<!\\)\\)\s*$")
 _BRACES = re.compile(r"\\[\\{}]|[{}()\[\]]")
 _BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
 _TIGHT = re.compile(r" ?([^\w\s,.]) ?|(?<![0-9]) ?([,.]) ?| ?([,.]) ?(?![0-9 ])")
@@ -59,8 +60,8 @@ def unreadable(text: str) -> str | None:
         return "it holds control characters"
     if len(text) > LONGEST:
         return f"it has {len(text)} characters; at most {LONGEST} are read as mathematics"
-    if text.endswith("\\") and not text.endswith(r"\\"):
-        return "it is cut off after a backslash"
+    if _DANGLING.search(text):
+        return "it is cut off after an operator"
     depth = braces = 0
     for match in _BRACES.finditer(text):
         sign = match.group()

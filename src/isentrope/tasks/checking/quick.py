@@ -13,18 +13,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from isentrope.tasks.checking import notation, units
-from isentrope.tasks.checking.values import HopelessError, Value, read_value
 from isentrope.tasks.checking.numbers import Number, read_number, same_number
+from isentrope.tasks.checking.values import HopelessError, Value, holds_tower, read_value
 
 LONGEST_LIST = 50
+FEWEST_WORDS = 3
+"""Of an answer that counts as a text."""
 FAR_APART = 1e-4
 """Relative difference beyond which a decimal can't stand for a constant, nor rounding account for it."""
 
 _LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?")
 _LABELLED = re.compile(r"\(([A-J])\) ?(?=[^ ()])|([A-J])[.:)] (?=[^ ])")
 _NAME = r"(?:[A-Za-z]|\\[a-z]+)(?:_(?:\{[A-Za-z0-9]+\}|[A-Za-z0-9]))?(?: ?\( ?[A-Za-z] ?\))?"
-_ASSIGNMENT = re.compile(rf"({_NAME}) ?(?:=|\\in(?![a-z])) ?([^=<>]+)")
+_ASSIGNMENT = re.compile(rf"({_NAME}) ?(=|<|>|\\(?:in|le|ge|ne)(?![a-z])) ?([^=<>]+)")
+_RELATION_INSIDE = re.compile(r"[=<>]|\\(?:in|le|ge|ne)(?![a-z])")
+_MATRIX = re.compile(r"\\begin ?\{([bpvBV]?matrix)\}(.*)\\end ?\{\1\}")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}(?![A-Za-z{])")
 _WORDS = re.compile(r"[a-z][a-z0-9' ,.;:/-]*")
 _SPELLED = {
     name: str(value)
@@ -53,6 +58,8 @@ class Answer:
     items: tuple[str, ...]
     words: str | None
     """Lower-case words, where it consists of words."""
+    prose: str | None
+    """Three words or more, perhaps with formulas, without spaces: it is compared as a text."""
     marked_text: bool
     r"""It has a \text{...} of two letters or more."""
 
@@ -85,13 +92,15 @@ def take_apart(text: str) -> Answer:
         brackets=brackets,
         items=items,
         words=words,
+        prose=_prose(cleaned),
         marked_text=any(len(match) > 1 for match in _TEXT.findall(cleaned)),
     )
 
 
 def _value(text: str) -> tuple[Value | None, bool]:
     try:
-        return read_value(text), False
+        value = read_value(text)
+        return value, value is None and holds_tower(text)
     except HopelessError:
         return None, True
 
@@ -110,13 +119,11 @@ def _compare(gold: Answer, answer: Answer, *, depth: int) -> bool | None:
         return True
     if gold.number is not None and answer.number is not None:
         return _same_written(gold, answer)
-    if _far_apart(gold, answer):
-        return False
     for rule in (_letters, _lists, _assignments, _labelled):
         found, same = rule(gold, answer, depth)
         if found:
             return same
-    return _texts(gold, answer)
+    return False if _far_apart(gold, answer) else _texts(gold, answer)
 
 
 def _same_written(gold: Answer, answer: Answer) -> bool:
@@ -208,7 +215,8 @@ def _list_against_one(gold: Answer, answer: Answer, depth: int) -> Found:
         pair = (listed.items, parts) if gold.items else (parts, listed.items)
         # A list that is wanted may be written without spaces. One that is given where a number is wanted is none.
         return True, bool(gold.items) and _same_in_any_order(*pair, depth) is True
-    return (True, False) if one.number is not None and len(listed.items) > 1 else (False, None)
+    has_value = one.number is not None or one.approximate is not None
+    return (True, False) if has_value and len(listed.items) > 1 else (False, None)
 
 
 def _decided(same: bool | None) -> Found:
@@ -238,15 +246,23 @@ def _item(gold: str, answer: str, depth: int) -> bool | None:
 def _assignments(gold: Answer, answer: Answer, depth: int) -> Found:
     """x = 5 or x \\in [0, 1] against 5 or [0, 1], and against an assignment to the same name."""
     left, right = _ASSIGNMENT.fullmatch(gold.text), _ASSIGNMENT.fullmatch(answer.text)
-    if depth > 4 or not (left or right) or (left and right and left.group(1) != right.group(1)):
+    if depth > 4 or not (left or right):
         return False, None
-    if (not left and "=" in gold.text) or (not right and "=" in answer.text):
+    if left and right:
+        if left.groups()[:2] != right.groups()[:2]:
+            return False, None
+    # One of them alone: it is taken off where it says what the name is, and the other one is no equation.
+    elif (left or right).group(2) not in ("=", r"\in") or _RELATION_INSIDE.search((answer if left else gold).text):
         return False, None
-    wanted, given = left.group(2) if left else gold.text, right.group(2) if right else answer.text
+    wanted, given = left.group(3) if left else gold.text, right.group(3) if right else answer.text
+    if _RELATION_INSIDE.search(wanted) or _RELATION_INSIDE.search(given):
+        return False, None
     return _decided(_compare(take_apart(wanted), take_apart(given), depth=depth + 1))
 
 
 def _texts(gold: Answer, answer: Answer) -> bool | None:
+    if gold.prose is not None or answer.prose is not None:
+        return gold.prose == answer.prose
     if gold.words is not None and answer.words is not None:
         if gold.words == answer.words:
             return True
@@ -270,6 +286,14 @@ def _words(text: str) -> str | None:
     return plain if is_words else None
 
 
+def _prose(text: str) -> str | None:
+    plain = _plain(text)
+    # To algebra a word is a product of its letters, and a sentence takes it seconds.
+    if len(_WORD.findall(plain)) < FEWEST_WORDS:
+        return None
+    return "".join(sign for sign in plain.casefold() if not sign.isspace() and sign not in "$.,;:{}")
+
+
 def _without_parentheses(text: str) -> str:
     sign = "-" if text.startswith("-") else ""
     start = len(sign)
@@ -280,7 +304,15 @@ def _without_parentheses(text: str) -> str:
 
 
 def _items(text: str) -> tuple[str, tuple[str, ...]]:
-    """(kind of brackets, items) of a list, or ("", ())."""
+    """(kind of brackets, items) of a list, or ("", ()). A matrix is a list of its cells, and its shape the kind."""
+    if matrix := _MATRIX.fullmatch(text):
+        rows = [row.split("&") for row in matrix.group(2).strip().removesuffix("\\\\").split("\\\\")]
+        cells = tuple(cell.strip() for row in rows for cell in row)
+        return (
+            ("x".join(str(len(row)) for row in rows) + matrix.group(1)[0], cells)
+            if "begin" not in matrix.group(2)
+            else ("", ())
+        )
     for left, right, kind in ((r"\{", r"\}", "{"), (r"\langle", r"\rangle", "<"), ("(", "", "("), ("[", "", "[")):
         if not text.startswith(left):
             continue

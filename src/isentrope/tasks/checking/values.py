@@ -20,9 +20,16 @@ HOPELESS_BITS = 4_000_000
 """From here on nothing could write the value out, such as that of a power tower."""
 LARGEST_FACTORIAL, HOPELESS_FACTORIAL = 1_000, 50_000
 
+_GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega"
 _TOKENS = re.compile(
-    r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|(\\(?:frac|sqrt|pi|cdot|times|div)(?![a-zA-Z])|[-+*/^!(){}\[\]]))", re.ASCII
+    r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|(\\(?:frac|sqrt|pi|cdot|times|div)(?![a-zA-Z])|[-+*/^!(){}\[\]])"
+    rf"|((?:[a-zA-Z]|\\(?:{_GREEK})(?![a-zA-Z]))(?:_(?:[a-zA-Z0-9]|\{{[a-zA-Z0-9]+\}}))?))",
+    re.ASCII,
 )
+_FUNCTIONS = re.compile(
+    r"(?<!\\)(?:sin|cos|tan|sec|csc|cot|log|ln|exp|sqrt|pi|inf|lim|max|min|mod|gcd|lcm|arc|det|deg)"
+)
+"""Names that may be functions, written without the backslash."""
 _PRODUCT = {"*", r"\cdot", r"\times"}
 _QUOTIENT = {"/", r"\div"}
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -39,6 +46,20 @@ class Value:
 
 class HopelessError(Exception):
     """The value can't be written out."""
+
+
+_TOWER = re.compile(r"[0-9]{1,9}(?: ?\^ ?[{(]? ?[0-9]{1,9}){2,}")
+
+
+def holds_tower(text: str) -> bool:
+    """Whether there is a power tower of numbers somewhere in it whose value couldn't be written out."""
+    for match in _TOWER.finditer(text):
+        *bases, value = map(int, re.findall("[0-9]+", match.group()))
+        for base in reversed(bases):
+            if base > 1 and value * math.log2(base) > HOPELESS_BITS:
+                return True
+            value = base**value if value * base.bit_length() <= LARGEST_BITS else HOPELESS_BITS
+    return False
 
 
 class _UnsureError(Exception):
