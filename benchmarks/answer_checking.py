@@ -43,7 +43,11 @@ for line in sys.stdin:
     print(json.dumps([found, time.perf_counter() - start, time.process_time() - clock]), flush=True)
 """
 
+HOPELESS_S = 20.0
+"""After so long the peer is killed from outside, once started: some of its steps no signal interrupts."""
+
 POLICY = {
+    "a dot": "a final dot",
     "many decimals": "decimals",
     "a unit": "units",
     "text": "texts",
@@ -72,6 +76,33 @@ def run_peer(pairs: Sequence[Pair]) -> tuple[list[bool], float, float]:
     return [row[0] for row in rows], sum(row[1] for row in rows), sum(row[2] for row in rows)
 
 
+def run_peer_hostile(pairs: Sequence[Pair]) -> dict[str, tuple[float, float, str]]:
+    """kind -> (wall-clock seconds, processor seconds, how it ended) for one answer of each kind."""
+    found: dict[str, tuple[float, float, str]] = {}
+    for pair in pairs:
+        if pair.kind in found or not pair.kind.startswith("hostile"):
+            continue
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        start = time.perf_counter()
+        line = json.dumps([pair.gold, pair.answer]) + "\n"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", PEER],
+                input=line,
+                capture_output=True,
+                text=True,
+                timeout=HOPELESS_S + 10,
+                check=False,
+            )
+            ended = str(json.loads(done.stdout)[0]) if done.returncode == 0 else f"crashed ({done.returncode})"
+        except subprocess.TimeoutExpired:
+            ended = "killed from outside"
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        found[pair.kind] = (time.perf_counter() - start, processor_s, ended)
+    return found
+
+
 def speeds(count: int, wall_s: float, processor_s: float) -> str:
     return (
         f"{wall_s:.1f} s, {count / wall_s:.0f} answers/s by the clock; "
@@ -94,9 +125,27 @@ def show_throughput(pairs: list[Pair], every: int) -> None:
     tame = [index for index, pair in enumerate(pairs) if not pair.kind.startswith("hostile")][::every]
     peer, *peer_s = run_peer([pairs[index] for index in tame])
     print(f"math-verify, {len(tame)} of these, no hostile one, start-up not counted: {speeds(len(tame), *peer_s)}")
-    ratios = [len(pairs) / ours * theirs / len(tame) for ours, theirs in zip(ours_s, peer_s, strict=True)]
-    print(f"ratio: {ratios[0]:.1f} by the clock, {ratios[1]:.1f} of processor time")
+    print(f"ratio, though ours did the hostile ones too: {ratios(len(pairs), ours_s, [s / len(tame) for s in peer_s])}")
+    show_hostile(pairs, ours_s, [s / len(tame) for s in peer_s])
     show_agreement([pairs[index] for index in tame], [verdicts[index] for index in tame], peer)
+
+
+def ratios(count: int, ours_s: Sequence[float], peer_s: Sequence[float]) -> str:
+    clock, processor = (theirs * count / ours for ours, theirs in zip(ours_s, peer_s, strict=True))
+    return f"{clock:.1f} by the clock, {processor:.1f} of processor time"
+
+
+def show_hostile(pairs: list[Pair], ours_s: Sequence[float], peer_s: Sequence[float]) -> None:
+    counts = Counter(pair.kind for pair in pairs if pair.kind.startswith("hostile"))
+    found = run_peer_hostile(pairs)
+    for kind, (wall_s, processor_s, ended) in found.items():
+        print(f"  math-verify, {kind}: {wall_s:.1f} s, processor {processor_s:.1f} s, {ended}")
+    tame = len(pairs) - counts.total()
+    whole = [
+        (tame * each + sum(counts[kind] * seconds[place] for kind, seconds in found.items())) / len(pairs)
+        for place, each in enumerate(peer_s)
+    ]
+    print(f"ratio, both with the hostile ones: {ratios(len(pairs), ours_s, whole)}")
 
 
 def show_agreement(pairs: list[Pair], ours: list[Verdict], peer: list[bool]) -> None:

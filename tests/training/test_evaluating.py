@@ -8,8 +8,7 @@ from isentrope.policy import load_policy
 from isentrope.recipe import load_recipe
 from isentrope.rollout import TransformersSampler
 from isentrope.tasks import load_task
-from isentrope.tasks.evaluation_sets import evaluation_set
-from isentrope.training.evaluating import Evaluator
+from isentrope.training.evaluating import Evaluator, benchmark_sets
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +17,7 @@ def evaluators() -> tuple[Evaluator, Evaluator]:
     task = load_task(recipe.task.name, evaluation_problems=6)
     policy = load_policy("builtin:tiny", device="cpu")
     sampler = TransformersSampler(policy)
-    sets = [evaluation_set("arithmetic_hard", problems=5), evaluation_set("arithmetic", problems=4, seed=3)]
+    sets = benchmark_sets({"arithmetic_hard": 5, "arithmetic": 4}, seed=3)
     return Evaluator(recipe, task, policy, sampler), Evaluator(recipe, task, policy, sampler, sets)
 
 

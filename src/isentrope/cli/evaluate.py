@@ -108,7 +108,7 @@ def _run(
     engine = {"engine": arguments.engine, "dtype": arguments.dtype}
     identity = {"model": source.label, "weights": model.fingerprint, **engine, **settings.identity()}
     path = Path(arguments.output) if arguments.output else source.default_folder(identity)
-    overlap = {} if source.recipe is None else _overlaps(source.recipe, sets)
+    overlap = _overlaps(source.trained_by, sets)
     scores: dict[str, dict[str, Any]] = {}
     with EvaluationFolder(path, identity) as folder:
         print(f"isentrope: samples and scores go to {path}", file=sys.stderr)
@@ -176,7 +176,7 @@ def _top_p(arguments: argparse.Namespace) -> float:
 
 def _sets(arguments: argparse.Namespace, source: Source) -> list[EvaluationSet]:
     from isentrope.tasks.evaluation_sets import evaluation_set, task_set
-    from isentrope.training.benchmark_models import run_task
+    from isentrope.training.stages import recipe_task
 
     own = None if source.recipe is None else source.recipe.task.name
     names = list(dict.fromkeys(arguments.benchmark)) or ([own] if own else [])
@@ -189,7 +189,7 @@ def _sets(arguments: argparse.Namespace, source: Source) -> list[EvaluationSet]:
     sets = []
     for name in names:
         if name == own and source.recipe is not None:
-            each = task_set(run_task(source.recipe))
+            each = task_set(recipe_task(source.recipe))
             count = arguments.problems
             sets.append(each if count is None else replace(each, problems=each.problems[:count]))
         else:
@@ -235,7 +235,7 @@ def _settings(
         raise EvaluationError(str(error)) from error
 
 
-def _overlaps(recipe: Recipe, sets: Sequence[EvaluationSet]) -> dict[str, list[str]]:
+def _overlaps(recipes: Sequence[Recipe], sets: Sequence[EvaluationSet]) -> dict[str, list[str]]:
     """Problems of the sets that the run was trained on, by set.
 
     Only sets of written problems: a generated one consists of little but the operators that the comparison ignores, and its
@@ -243,11 +243,12 @@ def _overlaps(recipe: Recipe, sets: Sequence[EvaluationSet]) -> dict[str, list[s
     """
     from isentrope.tasks.files import FileTask
     from isentrope.tasks.overlap import find_overlap
-    from isentrope.training.benchmark_models import run_task
+    from isentrope.training.stages import recipe_task
 
     written = [each for each in sets if isinstance(each.task, FileTask)]
-    train = run_task(recipe).train if written else ()
-    return {each.name: [str(found) for found in find_overlap(train, each.problems)] for each in written}
+    pools = [recipe_task(recipe).train for recipe in recipes] if written else []
+    found = {each.name: [str(line) for pool in pools for line in find_overlap(pool, each.problems)] for each in written}
+    return {name: list(dict.fromkeys(lines)) for name, lines in found.items()}
 
 
 def _compare(arguments: argparse.Namespace) -> int:

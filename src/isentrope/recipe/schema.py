@@ -310,7 +310,9 @@ class Recipe(Section):
     @property
     def needs_reference(self) -> bool:
         """Whether the first policy is kept to measure the KL to it."""
-        return self.update.reference_kl > 0 or (self.controller is not None and self.controller.actuator == "reference_kl")
+        return self.update.reference_kl > 0 or (
+            self.controller is not None and self.controller.actuator == "reference_kl"
+        )
 
     @property
     def updates_per_step(self) -> int:

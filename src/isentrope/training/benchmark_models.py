@@ -15,13 +15,11 @@ from isentrope.errors import PolicyError, RunFolderError
 from isentrope.policy import Policy, load_policy
 from isentrope.recipe import Recipe, load_recipe
 from isentrope.rollout import EvaluationSampler
-from isentrope.tasks import Task, load_task
 from isentrope.training.benchmark_runs import Reader
 from isentrope.training.checkpoints import load_checkpoint, verify_checkpoint
 from isentrope.training.files import CHECKPOINTS, checkpoint_steps, step_name
 from isentrope.training.run_folder import CONFIG
 from isentrope.training.starting import starting_policy
-from isentrope.training.streams import Stream
 from isentrope.types import Sampler
 
 ENGINES = ("transformers", "vllm")
@@ -34,7 +32,9 @@ class Source:
     name: str
     """As it was given."""
     recipe: Recipe | None = None
-    """Of a run; None for a model."""
+    """Of a run, its annealing stage's where the checkpoint is of that; None for a model."""
+    trained_by: tuple[Recipe, ...] = ()
+    """Of a run, the recipes whose data it has seen: its own, and the stage's."""
     step: int | None = None
     """Of a run: updates behind the checkpoint."""
 
@@ -90,7 +90,11 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
         raise RunFolderError(
             f"checkpoint is {checkpoint!r}; allowed are latest, best and the steps there are: {_listed(steps)}"
         )
-    return Source(name=name, recipe=load_recipe(Path(name) / CONFIG), step=step)
+    recipe = load_recipe(Path(name) / CONFIG)
+    stage = recipe.stage_recipe()
+    if stage is not None and recipe.stage is not None and step > recipe.stage.at:
+        return Source(name=name, recipe=stage, trained_by=(recipe, stage), step=step)
+    return Source(name=name, recipe=recipe, trained_by=(recipe,), step=step)
 
 
 def _listed(steps: list[int]) -> str:
@@ -142,19 +146,6 @@ def load_model(
         fingerprint=_fingerprint(source),
         sampler_for=sampler_for,
         chat=bool(getattr(policy.tokenizer, "chat_template", None)),
-    )
-
-
-def run_task(recipe: Recipe) -> Task:
-    """The task of a run with its own held-out problems."""
-    from isentrope.functional.random import fold_key
-
-    return load_task(
-        recipe.task.name,
-        options=recipe.task.options,
-        reward=recipe.task.reward,
-        evaluation_problems=recipe.task.evaluation_problems,
-        seed=fold_key((recipe.seed, Stream.TASK)) >> 1,  # as the training loop seeds it
     )
 
 

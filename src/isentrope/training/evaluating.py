@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isentrope.evaluation import bootstrap_interval, pass_at_k
@@ -10,7 +10,7 @@ from isentrope.policy import Policy
 from isentrope.recipe import Recipe
 from isentrope.rollout import TransformersSampler
 from isentrope.tasks import Problem, Task
-from isentrope.tasks.evaluation_sets import EvaluationSet
+from isentrope.tasks.evaluation_sets import EvaluationSet, evaluation_set
 from isentrope.training.benchmark_runs import set_key
 from isentrope.training.experience import encode_problems
 from isentrope.training.streams import Stream
@@ -91,3 +91,12 @@ class Evaluator:
             line[f"pass@{k}"] = sum(values) / len(values)
             line[f"pass@{k}/interval_95"] = list(bootstrap_interval(values, seed=self.recipe.seed))
         return line
+
+
+def benchmark_sets(benchmarks: Mapping[str, int], *, seed: int) -> list[EvaluationSet]:
+    """The sets of a recipe: by name, the number of problems (0 for all), chosen by the seed.
+
+    Raises:
+        TaskError: an unknown set, unusable data, or more problems than there are.
+    """
+    return [evaluation_set(name, problems=count or None, seed=seed) for name, count in benchmarks.items()]

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from isentrope.tasks.checking import OUTCOMES, MathChecker, Verdict, quick_verdict, unreadable_gold
+from isentrope.tasks.checking import OUTCOMES, MathChecker, Verdict, notation, quick_verdict, unreadable_gold
 from isentrope.tasks.checking.quick import compare, take_apart
 from isentrope.tasks.checking.units import without_unit
 
@@ -160,6 +162,32 @@ def test_quick_rules_take_no_time(answer: str) -> None:
 )
 def test_units(text: str, rest: str, unit: str | None) -> None:
     assert without_unit(text) == (rest, unit)
+
+
+PIECES = r"""\frac \sqrt \pi \cdot \text{ \{ \} \\ \left( \right) \infty \cup \in \le \% \$ ^\circ cm and 1,250 ½ − ²
+\begin{pmatrix} \end{pmatrix} \! \, million 10^{ e9 x= (B) three \boxed{ 99999 or \theta"""
+FORMULA = st.lists(st.sampled_from([*"0123456789xyBeif+-*/^!=<>(){}[],.;:%$ &~'_|", *PIECES.split()]), max_size=14).map(
+    "".join
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(FORMULA, FORMULA)
+def test_any_text_is_safe(gold: str, answer: str) -> None:
+    quick_verdict(gold=gold, answer=answer)
+    if not unreadable_gold(gold) and not notation.unreadable(answer):
+        same = compare(gold=gold, answer=answer)
+        assert same in (True, False, None)
+        assert compare(gold=gold, answer=gold) is True or not take_apart(gold).tight
+
+
+def test_a_failed_check_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: str) -> bool:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("isentrope.tasks.checking.quick.compare", fail)
+    verdict = quick_verdict(gold="5", answer="6")
+    assert verdict is not None and verdict.outcome == "unparseable" and "OverflowError" in verdict.reason
 
 
 def test_an_item_used_once_does_not_count_twice() -> None:

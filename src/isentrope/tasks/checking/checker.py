@@ -88,9 +88,14 @@ def quick_verdict(*, gold: str, answer: str | None) -> Verdict | None:
         return Verdict(outcome="bad_gold", reason=f"the wanted answer can't be read: {reason}")
     if reason := notation.unreadable(answer):
         return Verdict(outcome="unparseable", reason=reason)
-    same = quick.compare(gold=gold, answer=answer)
+    try:
+        same, hopeless = quick.compare(gold=gold, answer=answer), quick.take_apart(answer).hopeless
+    except (
+        Exception
+    ) as error:  # the boundary where a failed check becomes data: the text is the model's, not the user's
+        return Verdict(outcome="unparseable", reason=f"reading it raised {type(error).__name__}")
     if same is None:
-        if quick.take_apart(answer).hopeless:
+        if hopeless:
             return Verdict(outcome="timeout", reason="a power or factorial too large to write out; not tried")
         return None
     return Verdict(outcome="correct" if same else "wrong", reason="compared as numbers or texts")

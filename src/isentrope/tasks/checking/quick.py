@@ -252,7 +252,7 @@ def _assignments(gold: Answer, answer: Answer, depth: int) -> Found:
         if left.groups()[:2] != right.groups()[:2]:
             return False, None
     # One of them alone: it is taken off where it says what the name is, and the other one is no equation.
-    elif (left or right).group(2) not in ("=", r"\in") or _RELATION_INSIDE.search((answer if left else gold).text):
+    elif (one := left or right) and one.group(2) not in ("=", r"\in"):
         return False, None
     wanted, given = left.group(3) if left else gold.text, right.group(3) if right else answer.text
     if _RELATION_INSIDE.search(wanted) or _RELATION_INSIDE.search(given):

@@ -56,7 +56,7 @@ def holds_tower(text: str) -> bool:
     for match in _TOWER.finditer(text):
         *bases, value = map(int, re.findall("[0-9]+", match.group()))
         for base in reversed(bases):
-            if base > 1 and value * math.log2(base) > HOPELESS_BITS:
+            if value * (base.bit_length() - 1) > HOPELESS_BITS:
                 return True
             value = base**value if value * base.bit_length() <= LARGEST_BITS else HOPELESS_BITS
     return False
