@@ -304,7 +304,7 @@ CONTROLS: list[dict[str, Any]] = [
 def test_a_steered_run_resumes_to_the_bit(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = small(**changes, steps=5, schedule={"name": "constant", "value": 0.3}, evaluation={"every": 0, "k": [1]})
+    recipe = small(**changes, steps=5, schedule={"name": "constant", "value": 0.9}, evaluation={"every": 0, "k": [1]})
     train(recipe, tmp_path / "whole")
     values = [line["control/value"] for line in read_metrics(tmp_path / "whole")]
     assert len(set(values)) > 1  # it moves
