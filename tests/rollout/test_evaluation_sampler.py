@@ -34,6 +34,19 @@ def test_the_order_of_entries_does_not_matter_and_ties_go_to_the_lower_index() -
     assert truncate(torch.tensor([[0.0, -math.inf, 0.0]]), 1.0)[0].isfinite().tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999, 1.0])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 6.0])
+def test_it_is_what_sorting_everything_gives(top_p: float, spread: float) -> None:
+    """3000 entries, a hundred of them equal: flat rows need far more than the first look, peaked ones a few."""
+    logits = spread * torch.randn(4, 3000, generator=torch.Generator().manual_seed(0))
+    logits[:, 500:600] = logits[:, 500:501]
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    probability = ordered.double().softmax(-1)
+    kept = (probability.cumsum(-1) - probability) < top_p - 1e-9
+    expected = torch.zeros_like(kept).scatter(1, order, kept)
+    assert torch.equal(truncate(logits, top_p).isfinite(), expected)
+
+
 def test_draws_follow_the_renormalised_nucleus() -> None:
     """.5 and .3 of {.5, .3, .2} at .8 become 5/8 and 3/8, and so do the log-probs."""
     uniform = (torch.arange(800, dtype=torch.float64) + 0.5) / 800

@@ -200,6 +200,16 @@ class TestWithThePackage:
         scores = task.score(task.train, [problem.answer for problem in task.train])
         assert [(score.reward, score.malformed) for score in scores] == [(1.0, False)] * 6
 
+    def test_a_slow_symbolic_check_is_killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("isentrope.tasks.reasoning_gym_worker.TIMEOUT_S", 1.0)
+        task = load("simple_integration", size=2, evaluation_problems=1)
+        slow = "+".join(f"sin(x**{n}*cos(x**{n + 1}*tan(x)))**9" for n in range(2, 14))
+        problem = task.train[0]
+        found = task.score([problem] * 4, [slow, problem.answer, "x.y", slow + "+1"])
+        assert [score.outcome for score in found] == ["timeout", None, "unparseable", "timeout"]
+        assert [score.malformed for score in found] == [False, False, True, False]
+        assert [score.reward for score in found] == [0.0, 1.0, 0.0, 0.0]
+
     def test_no_other_check_evaluates(self) -> None:
         """At the installed version; a new one is refused at run time."""
         from reasoning_gym.factory import DATASETS

@@ -17,6 +17,9 @@ from isentrope.policy import Policy
 from isentrope.rollout.draw import Draw, draw_tokens
 from isentrope.rollout.sampler import TransformersSampler
 
+_FIRST = 256
+"""Most probable entries that are looked at before more are."""
+
 
 class EvaluationSampler(TransformersSampler):
     """A sampler that may cut off the unlikely tail of each distribution. With ``top_p`` 1 it is its base class."""
@@ -66,10 +69,20 @@ def truncate(logits_BV: Tensor, top_p: float) -> Tensor:
     The nucleus holds the most probable entries, down to and with the one at which their probabilities sum to ``top_p`` or
     more. It is never empty; of equal entries at its edge the ones of lower index are taken.
     """
-    sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
-    probability_BV = sorted_BV.double().softmax(-1)
-    before_BV = probability_BV.cumsum(-1) - probability_BV
-    # A cumulative sum is rounded: without the slack {.5, .3, .2} at 0.8 could keep its third entry.
-    cut_BV = before_BV >= top_p - 1e-9
-    cut_BV[:, 0] = False
-    return logits_BV.masked_fill(torch.zeros_like(cut_BV).scatter_(1, order_BV, cut_BV), -math.inf)
+    total_B1 = logits_BV.double().logsumexp(-1, keepdim=True)
+    vocabulary = logits_BV.shape[1]
+    count = min(_FIRST, vocabulary)
+    while True:
+        # Sorting a whole vocabulary at each token costs more than a small model's forward pass.
+        sorted_BK = logits_BV.topk(count, dim=-1).values
+        sum_BK = (sorted_BK.double() - total_B1).exp().cumsum(-1)
+        # A cumulative sum is rounded: without the slack {.5, .3, .2} at 0.8 could keep its third entry.
+        reached_BK = sum_BK >= top_p - 1e-9
+        if count == vocabulary or bool(reached_BK[:, -1].all()):
+            break
+        count = min(8 * count, vocabulary)
+    last_B1 = torch.where(reached_BK.any(-1, keepdim=True), reached_BK.int().argmax(-1, keepdim=True), count - 1)
+    edge_B1 = sorted_BK.gather(1, last_B1)
+    above_BV, equal_BV = logits_BV > edge_B1, logits_BV == edge_B1
+    room_B1 = last_B1 + 1 - above_BV.sum(-1, keepdim=True)
+    return logits_BV.masked_fill(~(above_BV | (equal_BV & (equal_BV.cumsum(-1) <= room_B1))), -math.inf)

@@ -279,6 +279,8 @@ class WorkerPool:
             raise
 
     def _start(self) -> None:
+        if os.name != "posix":
+            raise WorkerError("answers that need algebra are checked in forked processes, which needs Linux or macOS.")
         ours, theirs = socket.socketpair()
         path = [os.path.abspath(part) if part else os.getcwd() for part in sys.path]
         # No fork of this process: it may hold threads, a CUDA context and gigabytes. A session of its own: Ctrl-C in the

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import pickle
-import resource
 import signal
 import socket
 import struct
@@ -129,6 +128,8 @@ def _run(function: Callable[[Any], Any], argument: Any) -> bytes:
 
 def _limit_memory(memory_bytes: int) -> None:
     """Bounds the address space at what is shared with the server plus ``memory_bytes``. Not enforced by macOS."""
+    import resource  # POSIX only, and this module is imported everywhere
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = 0
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
