@@ -132,9 +132,13 @@ def test_a_run_is_evaluated_on_its_own_held_out_problems(
     assert settings["instruction"] == ""
     assert main(["evaluate", str(run), "--checkpoint", "1", "--samples", "2", "--output", str(tmp_path / "one")]) == 0
     assert json.loads((tmp_path / "one/settings.json").read_text())["settings"]["weights"] != settings["weights"]
+    assert (
+        main(["evaluate", str(run), "--checkpoint", "start", "--samples", "2", "--output", str(tmp_path / "zero")]) == 0
+    )
+    assert f"{run} at step 0" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--checkpoint", "7"]) == 2
-    assert "the steps there are: 1, 2" in capsys.readouterr().err
-    assert main(["evaluate", "--compare", str(folder), str(tmp_path / "one")]) == 0
+    assert "allowed are start, latest, best and the steps there are: 1, 2" in capsys.readouterr().err
+    assert main(["evaluate", "--compare", str(folder), str(tmp_path / "zero")]) == 0
     out = capsys.readouterr().out
     assert "arithmetic: 4 common problems" in out
     assert "(exact)" in out

@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--instruction", help="text below each maths problem; default for a model: asks for a box")
     parser.add_argument("--threshold", metavar="R", type=float, default=1.0, help="a reward of R or more is correct")
     parser.add_argument("--seed", type=int, default=0, help="of the samples, and of the choice of problems")
-    parser.add_argument("--checkpoint", metavar="WHICH", default="latest", help="of a run: latest, best or a step")
+    parser.add_argument("--checkpoint", metavar="WHICH", default="latest", help="of a run: latest, best, a step, or start")
     parser.add_argument("--engine", default="transformers", help="transformers (default) or vllm")
     parser.add_argument("--dtype", default="float32", help="of the forward pass: float32 (default) or bfloat16")
     parser.add_argument("--device", default="auto", help="for transformers: auto (default), cpu, cuda, cuda:N")

@@ -36,7 +36,7 @@ class Source:
     trained_by: tuple[Recipe, ...] = ()
     """Of a run, the recipes whose data it has seen: its own, and the stage's."""
     step: int | None = None
-    """Of a run: updates behind the checkpoint."""
+    """Of a run: updates behind the checkpoint; 0 is the policy it began with."""
 
     @property
     def label(self) -> str:
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def checkpoint(self) -> Path | None:
-        return None if self.step is None else Path(self.name) / CHECKPOINTS / step_name(self.step)
+        return Path(self.name) / CHECKPOINTS / step_name(self.step) if self.step else None
 
     def default_folder(self, identity: dict[str, Any]) -> Path:
         """A folder of its own for each model and settings, so that the same command finds it again."""
@@ -60,7 +60,7 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
 
     Args:
         name: a run's folder (it holds config.toml), or what ``load_policy`` takes.
-        checkpoint: of a run: ``latest``, ``best`` or the number of a step.
+        checkpoint: of a run: ``latest``, ``best``, the number of a step, or ``start`` for the policy it began with.
 
     Raises:
         RunFolderError: a run without such a checkpoint.
@@ -73,11 +73,13 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
         return Source(name=name)
     folder = Path(name) / CHECKPOINTS
     steps = checkpoint_steps(folder)
-    if not steps:
+    if checkpoint == "start":
+        step = 0
+    elif not steps:
         raise RunFolderError(
-            f"the run {name} has no checkpoint yet; evaluate the model it starts from, or wait for one"
+            f"the run {name} has no checkpoint yet; wait for one, or give start for the policy it began with"
         )
-    if checkpoint == "latest":
+    elif checkpoint == "latest":
         step = steps[-1]
     elif checkpoint == "best":
         best = load_checkpoint(folder / step_name(steps[-1])).state["run"]["best"].get("step")
@@ -88,7 +90,7 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
         step = int(checkpoint)
     else:
         raise RunFolderError(
-            f"checkpoint is {checkpoint!r}; allowed are latest, best and the steps there are: {_listed(steps)}"
+            f"checkpoint is {checkpoint!r}; allowed are start, latest, best and the steps there are: {_listed(steps)}"
         )
     recipe = load_recipe(Path(name) / CONFIG)
     stage = recipe.stage_recipe()
@@ -150,10 +152,11 @@ def load_model(
 
 
 def _load(source: Source, dtype: str, device: str) -> Policy:
-    if source.recipe is None or source.checkpoint is None:
+    if source.recipe is None:
         return load_policy(source.name, dtype=dtype, device=device)
     policy = starting_policy(source.recipe, dtype=dtype, device=device)
-    policy.load_state_dict(load_checkpoint(source.checkpoint).tensors["model"])
+    if source.checkpoint is not None:
+        policy.load_state_dict(load_checkpoint(source.checkpoint).tensors["model"])
     return policy
 
 
@@ -202,12 +205,13 @@ def _fingerprint(source: Source) -> str:
         verify_checkpoint(source.checkpoint)
         sha.update((source.checkpoint / "SHA256SUMS").read_bytes())
         return sha.hexdigest()[:16]
-    folder = Path(source.name).expanduser()
+    name = source.name if source.recipe is None else source.recipe.policy.model
+    folder = Path(name).expanduser()
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not files:
         from isentrope import __version__
 
-        sha.update(f"{source.name} {__version__ if source.name.startswith('builtin:') else ''}".encode())
+        sha.update(f"{name} {__version__ if name.startswith('builtin:') else ''}".encode())
     for file in files:
         size = file.stat().st_size
         with file.open("rb") as opened:

@@ -39,6 +39,7 @@ _NOTHING = re.compile(
 _FONTS = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|hbox|rm) ?\{"
 )
+_DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]")
 _FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _COMPARISONS = re.compile(r"\\(leqslant|geqslant|leq|geq|neq)(?![a-zA-Z])")
 _SHORT = {"leqslant": r"\le", "leq": r"\le", "geqslant": r"\ge", "geq": r"\ge", "neq": r"\ne"}
@@ -87,6 +88,7 @@ def clean(text: str) -> str:
         text = stripped
     text = text.replace(r"\%", "%").replace("$$", " ")
     text = re.sub(r"(?<!\\)\$", "", text) if text.count("$") - text.count(r"\$") != 1 else text.replace("$", r"\$", 1)
+    text = _DELIMITERS.sub(" ", text)
     text = _NOTHING.sub(lambda match: match.group(1) or "", _SPACES.sub(lambda match: match.group(1) or " ", text))
     text = _COMPARISONS.sub(lambda match: _SHORT[match.group(1)], _FRACTIONS.sub(r"\\frac", text))
     text = _CONJUNCTION.sub(", ", _FONTS.sub(r"\\text{", text))
