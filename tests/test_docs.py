@@ -70,7 +70,7 @@ def test_every_method_is_documented() -> None:
 
 
 METRIC = re.compile(
-    r"(clip|control|covariance|data|entropy|flow|groups|kl|objective|reward|rollout|time|update)/[a-z_0-9]+"
+    r"(answers|clip|control|covariance|data|entropy|flow|groups|kl|objective|reward|rollout|time|update)/[a-z_0-9]+"
 )
 
 

@@ -213,13 +213,13 @@ SIZES = {
     "gsm8k": 1319,
     "minerva": 272,
     "olympiadbench": 675,
-    "omni_math": 4409,
+    "omni_math": 4408,
     "gsm8k_train": 7473,
     "math_train": 7498,
     "dapo_math_17k": 17176,
     "aime_1983_2023": 918,
 }
-"""Rows of the public files, less those whose answer is blank (9 of Omni-MATH's 4,428, 2 of MATH's 7,500) or can't be read (10 more
+"""Rows of the public files, less those whose answer is blank (9 of Omni-MATH's 4,428, 2 of MATH's 7,500) or can't be read (11 more
 of Omni-MATH); of DAPO's 17,917, repeats and the 12 problems with conflicting answers."""
 
 

@@ -339,3 +339,30 @@ def test_the_standard_error_of_the_entropy_is_that_of_its_groups() -> None:
     spread = torch.tensor(means).std().item()
     assert sum(errors) / len(errors) == pytest.approx(spread, rel=0.15)
     assert standard_error(torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 0])) == 0.0
+
+
+def test_verdicts_of_an_answer_check_are_counted() -> None:
+    class Checked(DigitTask):
+        def score(self, problems: Any, completions: Any) -> list[Score]:
+            outcomes = ["correct", "timeout", "wrong", "wrong"] * len(completions)
+            return [
+                Score(reward=float(outcome == "correct"), malformed=False, outcome=outcome)
+                for _, outcome in zip(completions, outcomes, strict=False)
+            ]
+
+    policy = BigramPolicy()
+    sums = MetricSums()
+    Collector(make_recipe(), Checked(), policy, None, BigramSampler(policy)).collect(0, sums)  # type: ignore[arg-type]
+    metrics = sums.reduce()
+    counts = {key: value for key, value in metrics.items() if key.startswith("answers/")}
+    from isentrope.tasks.checking import OUTCOMES
+    from isentrope.training.experience import VERDICTS
+
+    assert VERDICTS.keys() == set(OUTCOMES)
+    assert counts == {
+        "answers/correct_count": 6,
+        "answers/wrong_count": 12,
+        "answers/unparseable_count": 0,
+        "answers/timeout_count": 6,
+        "answers/bad_gold_count": 0,
+    }

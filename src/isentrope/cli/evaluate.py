@@ -58,11 +58,15 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--instruction", help="text below each maths problem; default for a model: asks for a box")
     parser.add_argument("--threshold", metavar="R", type=float, default=1.0, help="a reward of R or more is correct")
     parser.add_argument("--seed", type=int, default=0, help="of the samples, and of the choice of problems")
-    parser.add_argument("--checkpoint", metavar="WHICH", default="latest", help="of a run: latest, best, a step, or start")
+    parser.add_argument(
+        "--checkpoint", metavar="WHICH", default="latest", help="of a run: latest, best, a step, or start"
+    )
     parser.add_argument("--engine", default="transformers", help="transformers (default) or vllm")
     parser.add_argument("--dtype", default="float32", help="of the forward pass: float32 (default) or bfloat16")
     parser.add_argument("--device", default="auto", help="for transformers: auto (default), cpu, cuda, cuda:N")
-    parser.add_argument("--batch", metavar="N", type=int, default=64, help="responses sampled, and saved, at a time")
+    parser.add_argument(
+        "--batch", metavar="N", type=int, help="responses sampled, and saved, at a time (default: 64, of vllm 1024)"
+    )
     parser.add_argument("--data", metavar="FOLDER", help="where the sets lie (default: $ISENTROPE_DATA, else ./data)")
     parser.add_argument("--output", metavar="FOLDER", help="where samples and scores go")
     parser.add_argument(
@@ -229,7 +233,7 @@ def _settings(
             stop=() if recipe is None else recipe.rollout.stop,
             seed=arguments.seed,
             threshold=arguments.threshold,
-            rows=arguments.batch,
+            rows=(1024 if arguments.engine == "vllm" else 64) if arguments.batch is None else arguments.batch,
         )
     except ValueError as error:
         raise EvaluationError(str(error)) from error

@@ -161,11 +161,15 @@ def _load(source: Source, dtype: str, device: str) -> Policy:
 
 
 def _load_vllm(source: Source, dtype: str, top_p: float) -> LoadedModel:
+    import torch
+
     from isentrope.rollout.vllm_sampler import VLLMSampler
 
+    # Compiling for a CPU takes longer than it saves on models that one can sample from there.
+    options = {} if torch.cuda.is_available() else {"enforce_eager": True}
     with tempfile.TemporaryDirectory(prefix="isentrope-vllm-") as folder:
         # The engine has read the weights when its constructor returns.
-        sampler = VLLMSampler(_model_files(source, Path(folder)), top_p=top_p, dtype=dtype)
+        sampler = VLLMSampler(_model_files(source, Path(folder)), top_p=top_p, dtype=dtype, engine_options=options)
 
     def sampler_for(stop: tuple[str, ...]) -> Sampler:
         sampler.stop = stop

@@ -21,6 +21,16 @@ from isentrope.training.streams import Stream, shuffled_positions
 from isentrope.types import Completion, Sampler, TokenBatch
 
 
+VERDICTS = {
+    "correct": "answers/correct_count",
+    "wrong": "answers/wrong_count",
+    "unparseable": "answers/unparseable_count",
+    "timeout": "answers/timeout_count",
+    "bad_gold": "answers/bad_gold_count",
+}
+"""Metric of each outcome of an answer check."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """One scored response."""
@@ -294,5 +304,8 @@ def _report(experience: Experience, recipe: Recipe, sums: MetricSums) -> None:
             "rollout/ratio_mean": (float(gap.exp().sum()), float(len(gap))),
         }
     )
+    if any(sample.score.outcome for sample in samples):
+        for outcome, key in VERDICTS.items():
+            sums.add({key: (float(sum(s.score.outcome == outcome for s in samples)), 1.0)})
     if recipe.rollout.overlong == "penalize":
         sums.add({"reward/overlong_penalty": (sum(sample.penalty for sample in samples), count)})
