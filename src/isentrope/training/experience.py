@@ -20,7 +20,6 @@ from isentrope.training.micro_batches import micro_batches
 from isentrope.training.streams import Stream, shuffled_positions
 from isentrope.types import Completion, Sampler, TokenBatch
 
-
 VERDICTS = {
     "correct": "answers/correct_count",
     "wrong": "answers/wrong_count",
