@@ -49,9 +49,12 @@ def test_a_killed_process_leaves_no_lock_even_if_its_child_lives_on(path: Path) 
 import os, sys, time
 from isentrope.training.run_folder import RunFolder
 run = RunFolder.open({str(path)!r})
+ours, theirs = os.pipe()
 child = os.fork()
 if child == 0:
+    os.write(theirs, b"1")
     time.sleep(60)
+os.read(ours, 1)  # the child runs, so it has let go of the lock
 print(child, flush=True)
 time.sleep(60)
 """
