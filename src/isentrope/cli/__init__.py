@@ -1,4 +1,7 @@
-"""The command line. Each command imports what it needs when it runs, so that a wrong recipe is refused at once."""
+"""The command line: one module per command, with ``add_parser``, which names the function that runs it.
+
+A module imports what its command needs when it runs, so that a wrong recipe is refused at once.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from isentrope.cli.evaluate import add_parser as add_evaluate_parser
+from isentrope.cli import check_reward, evaluate, listing, train
 from isentrope.errors import IsentropeError
 
 __all__ = ["main"]
 
-ENGINES = ("local", "trl", "verl")
+COMMANDS = (train, evaluate, check_reward, listing)
+"""In the order in which ``--help`` lists them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest:
         arguments.overrides = [*arguments.overrides, *rest]
     try:
-        return run(arguments)
+        code: int = arguments.run_command(arguments)
+        return code
     except IsentropeError as error:
         print(f"isentrope: {error}", file=sys.stderr)
         return 2
@@ -38,41 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.command == "train":
-        from isentrope.cli.train import train_command
-
-        return train_command(arguments.recipe, arguments.overrides, engine=arguments.engine, dry_run=arguments.dry_run)
-    if arguments.command == "resume":
-        from isentrope.cli.train import resume_command
-
-        return resume_command(arguments.run)
-    if arguments.command == "recipes":
-        from isentrope.cli.listing import recipes_text
-
-        print(recipes_text())
-        return 0
-    if arguments.command == "check-reward":
-        from isentrope.cli.check_reward import check_reward_command
-
-        return check_reward_command(
-            arguments.task,
-            arguments.file,
-            options=arguments.option,
-            reward=arguments.reward,
-            as_json=arguments.json,
-        )
-    if arguments.command == "evaluate":
-        from isentrope.cli.evaluate import evaluate_command
-
-        return evaluate_command(arguments)
-    assert arguments.command == "methods"
-    from isentrope.cli.listing import methods_text
-
-    print(methods_text())
-    return 0
-
-
 def build_parser() -> argparse.ArgumentParser:
     from isentrope import __version__
 
@@ -81,31 +51,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"isentrope {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    train = commands.add_parser("train", help="run a recipe", description="Run a recipe and leave a run folder.")
-    train.add_argument("recipe", metavar="RECIPE", help="a TOML file, or a name that `isentrope recipes` lists")
-    train.add_argument(
-        "overrides",
-        metavar="path=value",
-        nargs="*",
-        default=[],
-        help="replace a key, such as rollout.samples=16 or objective=kl_cov; path=default takes it out",
-    )
-    train.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
-    train.add_argument("--dry-run", action="store_true", help="print what would run and what it costs, and stop")
-    resume = commands.add_parser("resume", help="go on with a run", description="Go on from a run's last checkpoint.")
-    resume.add_argument("run", metavar="RUN", help="the run's folder")
-    check = commands.add_parser(
-        "check-reward",
-        help="score given completions",
-        description="Print what each completion of a file earns, and why. Each line of FILE is a JSON object with "
-        '"completion" and one of "prompt" (a prompt of the task), "problem_id" or "answer".',
-    )
-    check.add_argument("task", metavar="TASK", help="a task as a recipe names it, such as data.jsonl")
-    check.add_argument("file", metavar="FILE", help="completions, one JSON object a line")
-    check.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the task")
-    check.add_argument("--reward", default="", help="a reward function, as task.reward in a recipe")
-    check.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    add_evaluate_parser(commands)
-    commands.add_parser("recipes", help="list the shipped recipes")
-    commands.add_parser("methods", help="list the published methods with their coupled values and sources")
+    for module in COMMANDS:
+        module.add_parser(commands)
     return parser

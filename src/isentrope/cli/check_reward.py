@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isentrope.errors import TaskError
-from isentrope.tasks import Problem, Score, load_task
-from isentrope.tasks.base import prompt_key
+
+if TYPE_CHECKING:
+    from isentrope.tasks import Problem, Score
 
 WIDTHS = {"gold": 22, "answer": 28, "completion": 34}
 
 
-def check_reward_command(task_name: str, file: str, *, options: Sequence[str], reward: str, as_json: bool) -> int:
-    """Prints a table of what each completion of ``file`` earns.
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check-reward",
+        help="score given completions",
+        description="Print what each completion of a file earns, and why. Each line of FILE is a JSON object with "
+        '"completion" and one of "prompt" (a prompt of the task), "problem_id" or "answer".',
+    )
+    parser.add_argument("task", metavar="TASK", help="a task as a recipe names it, such as data.jsonl")
+    parser.add_argument("file", metavar="FILE", help="completions, one JSON object a line")
+    parser.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the task")
+    parser.add_argument("--reward", default="", help="a reward function, as task.reward in a recipe")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    parser.set_defaults(run_command=check_reward_command)
+
+
+def check_reward_command(arguments: argparse.Namespace) -> int:
+    """Prints a table of what each completion of a file earns.
 
     Each line of the file is a JSON object with ``completion`` and, for what it answers, ``prompt`` (a prompt of the task),
     ``problem_id`` (its place in the task's training problems), or ``answer`` (the wanted answer itself). ``prompt`` and
@@ -26,15 +43,20 @@ def check_reward_command(task_name: str, file: str, *, options: Sequence[str], r
     Raises:
         TaskError: the task, the file, or a line of it.
     """
+    from isentrope.tasks import load_task
+
     task = load_task(
-        task_name, options=_options(options), evaluation_problems=_held_out(task_name), reward=reward or None
+        arguments.task,
+        options=_options(arguments.option),
+        evaluation_problems=_held_out(arguments.task),
+        reward=arguments.reward or None,
     )
-    problems, completions = _read(file, [*task.train, *task.evaluation], list(task.train))
+    problems, completions = _read(arguments.file, [*task.train, *task.evaluation], list(task.train))
     scores = task.score(problems, completions)
     rows = [_row(*row) for row in zip(problems, completions, scores, strict=True)]
-    for line in map(json.dumps, rows) if as_json else _table(rows):
+    for line in map(json.dumps, rows) if arguments.json else _table(rows):
         print(line)
-    print(_summary(scores), file=sys.stderr if as_json else sys.stdout)
+    print(_summary(scores), file=sys.stderr if arguments.json else sys.stdout)
     return 0
 
 
@@ -57,6 +79,8 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _read(file: str, known: Sequence[Problem], train: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
+    from isentrope.tasks.base import prompt_key
+
     by_prompt: dict[str, Problem] = {}
     for problem in known:
         by_prompt.setdefault(prompt_key(problem.prompt), problem)
@@ -92,6 +116,8 @@ def _lines(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _problem(row: dict[str, Any], where: str, by_prompt: dict[str, Problem], train: Sequence[Problem]) -> Problem:
     if isinstance(prompt := row.get("prompt"), str | list):
+        from isentrope.tasks.base import prompt_key
+
         if (problem := by_prompt.get(prompt_key(prompt))) is not None:
             return problem
         if "answer" not in row:
@@ -102,6 +128,8 @@ def _problem(row: dict[str, Any], where: str, by_prompt: dict[str, Problem], tra
             raise TaskError(f"{where}: problem_id is {index}; the task has training problems 0 to {len(train) - 1}.")
         return train[index]
     if isinstance(answer := row.get("answer"), str | int | float) and not isinstance(answer, bool):
+        from isentrope.tasks import Problem
+
         return Problem(problem_id=-1, prompt=row.get("prompt") or "", answer=str(answer), columns=row)
     raise TaskError(
         f'{where}: nothing says what it answers. Give "prompt" (one of the task\'s), "problem_id" or "answer".'

@@ -72,6 +72,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--compare", metavar=("A", "B"), nargs=2, help="test two evaluations' folders against each other, per problem"
     )
+    parser.set_defaults(run_command=evaluate_command)
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
