@@ -302,8 +302,7 @@ def test_flow_steering_saturates_where_a_ramp_is_too_fast_and_stays_in_reach() -
 def test_the_prediction_is_unknown_until_the_gain_is() -> None:
     _, states = FlowPlant().run(Constant(value=0.4), steps=12)
     known = [state["predicted"] is not None for state in states]
-    assert known[: FlowSteering().excite_steps] == [False] * FlowSteering().excite_steps
-    assert known[-1]
+    assert known == [False] + [True] * (len(known) - 1)  # the first step has no flow to learn from
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,8 @@ def test_the_prediction_is_unknown_until_the_gain_is() -> None:
         (lambda: SkyworkRule(highest=0.0), "highest is 0.0"),
         (lambda: FlowSteering(horizon=0), "horizon is 0"),
         (lambda: FlowSteering(momentum=1.0), "momentum is 1.0"),
-        (lambda: FlowSteering(excite_steps=1), "excite_steps is 1"),
+        (lambda: FlowSteering(bias_walk=0.0), "bias_walk is 0.0"),
+        (lambda: FlowSteering(forgetting=1.0), "forgetting is 1.0"),
     ],
 )
 def test_wrong_settings_are_refused(make: Callable[[], object], text: str) -> None:

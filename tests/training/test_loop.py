@@ -294,7 +294,7 @@ CONTROLS: list[dict[str, Any]] = [
     {"controller": {"name": "integral_sign", "actuator": "kl_cov_penalty"}},
     {"controller": {"name": "pid", "actuator": "reference_kl"}},
     {"controller": {"name": "skywork"}},
-    {"controller": {"name": "flow_steering", "excite_steps": 2}, "objective": {"name": "opefo", "surrogate": "ppo"}},
+    {"controller": {"name": "flow_steering", "horizon": 2}, "objective": {"name": "opefo", "surrogate": "ppo"}},
 ]
 
 

@@ -4,16 +4,20 @@ OPEFO balances raising against lowering tokens with one number, lambda. Asked fo
 per token f instead of 0, also strictly on-policy, where a ratio clip can't act. What a flow does to the entropy of a network
 is learned from the run itself, with the model::
 
-    F_t = m F_(t-1) + (1 - m) f_t                  H_(t+1) = H_t + bias + gain F_t + w          measured H_t = H_t + v
+    F_t = m F_(t-1) + (1 - m) f_t        H_(t+1) = H_t + bias + gain F_t / (1 - m^(t+1)) + w        measured H_t + v
 
-``F`` is the flow as the optimizer's momentum passes it on (m = 0.9 per update): a step acts for about ten more. ``bias`` is what
-the flow doesn't account for: tokens of one state move other states, AdamW divides every gradient by its own scale, noise spreads
-probability. ``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain), with the measured standard
-error of the entropy as v, estimates all three; it is recursive least squares with forgetting on the levels of the entropy, which
-weighs a measurement by its noise where least squares on differences would double it.
+``F`` is the flow as the optimizer's momentum passes it on (m = 0.9 per update, debiased over the first steps as AdamW does): a
+step acts for about ten more. ``bias`` is what the flow doesn't account for: tokens of one state move other states, AdamW divides
+every gradient by its own scale, the mix of states changes. It is large and negative in the first steps and wanders later.
+``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain), with the measured standard error of the
+entropy as v, estimates all three; it is recursive least squares with forgetting on the levels of the entropy, which weighs a
+measurement by its noise where least squares on differences would double it. What isn't measured of its noises is a share of the
+entropy, so that one set of defaults serves runs at 2 nats and at 0.05.
 
 The flow of a step is the constant one that brings the filtered entropy to the schedule ``horizon`` steps ahead, recomputed every
-step (receding horizon): momentum that is already under way counts, so the entropy doesn't swing about its target.
+step (receding horizon): momentum that is already under way counts, so the entropy doesn't swing about its target. There is no
+excitation: one that is small enough to afford stays below the noise of the first measurements, and what the filter needs to know
+first, the bias, shows in any step.
 """
 
 from __future__ import annotations
@@ -25,33 +29,32 @@ from typing import Any
 
 from isentrope.control.controllers import Signals, State
 
+LEAST_ENTROPY = 1e-3
+"""Nats below which the filter's noises no longer shrink with the entropy."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlowSteering:
     """The controller of OPEFO's ``target_flow``. Ours (inferred); see the module for the model."""
 
-    horizon: int = 5
+    horizon: int = 4
     """Steps ahead at which the schedule is to be met, at least 1. Shorter is quicker, and noisier."""
     momentum: float = 0.9
     """The optimizer's momentum per update, AdamW's beta1, in [0, 1)."""
-    excite_steps: int = 6
-    """First steps in which the flow also alternates, so that gain and bias can be told apart."""
-    excite_share: float = 0.3
-    """Size of that alternation as a share of the gross flow, in (0, 1]."""
+    bias_walk: float = 0.02
+    """How far the bias wanders in a step, as a share of the entropy, above 0. Larger follows a change of the drift sooner."""
     forgetting: float = 0.02
-    """How much of what is known of bias and gain a step loses, in (0, 1): about the inverse of the steps remembered."""
+    """How much of what is known of the gain a step loses, in (0, 1): about the inverse of the steps remembered."""
 
     def __post_init__(self) -> None:
-        for name in ("excite_share", "forgetting"):
-            value = getattr(self, name)
-            if not 0.0 < value <= 1.0:
-                raise ValueError(f"{name} is {value}; allowed is (0, 1]")
+        if not 0.0 < self.forgetting < 1.0:
+            raise ValueError(f"forgetting is {self.forgetting}; allowed is (0, 1)")
+        if not 0.0 < self.bias_walk < math.inf:
+            raise ValueError(f"bias_walk is {self.bias_walk}; allowed is a finite number above 0")
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"momentum is {self.momentum}; allowed is [0, 1)")
         if self.horizon < 1:
             raise ValueError(f"horizon is {self.horizon}; allowed is at least 1 step")
-        if self.excite_steps < 2:
-            raise ValueError(f"excite_steps is {self.excite_steps}; allowed is at least 2: up and down once")
 
     def start(self, value: float) -> State:
         return {"step": 0, "mean": None, "covariance": None, "passed_on": 0.0, "predicted": None}
@@ -69,25 +72,25 @@ class FlowSteering:
         else:
             filter_ = _Filter(list(state["mean"]), [list(row) for row in state["covariance"]])
         memory = self.momentum**signals.updates
-        passed_on = memory * state["passed_on"] + (1.0 - memory) * signals.flow
-        filter_.predict(passed_on, self.forgetting, noise)
+        raw = memory * state["passed_on"] + (1.0 - memory) * signals.flow
+        filter_.predict(raw / (1.0 - memory**step), self.bias_walk, self.forgetting, noise)
         filter_.correct(signals.measured, noise)
         entropy, bias, gain = filter_.mean
-        # A constant flow f from now on gives sum_j F = passed_on * carried + f * (horizon - carried).
-        carried = math.fsum(memory ** (j + 1) for j in range(self.horizon))
-        wanted = (signals.target_ahead - entropy - self.horizon * bias) / gain
-        flow = (wanted - passed_on * carried) / (self.horizon - carried)
-        if step <= self.excite_steps:
-            flow += (1 if step % 2 else -1) * self.excite_share * gross
+        # A constant flow f from now on passes on F_j = (m^j raw + (1 - m^j) f) / (1 - m^(step + j)) after j more steps.
+        ahead = range(1, self.horizon + 1)
+        debias = [1.0 - memory ** (step + j) for j in ahead]
+        under_way = math.fsum(memory**j * raw / d for j, d in zip(ahead, debias, strict=True))
+        per_flow = math.fsum((1.0 - memory**j) / d for j, d in zip(ahead, debias, strict=True))
+        flow = ((signals.target_ahead - entropy - self.horizon * bias) / gain - under_way) / per_flow
         # lambda lies in [-1, 1], so the net flow lies between these: asking for more would be asking for nothing.
         flow = min(max(flow, -2.0 * signals.gross_lowering, low), 2.0 * signals.gross_raising, high)
-        predicted = bias + gain * (memory * passed_on + (1.0 - memory) * flow)
+        predicted = bias + gain * (memory * raw + (1.0 - memory) * flow) / debias[0]
         return flow, {
             "step": step + 1,
             "mean": filter_.mean,
             "covariance": filter_.covariance,
-            "passed_on": passed_on,
-            "predicted": None if step <= self.excite_steps else predicted,
+            "passed_on": raw,
+            "predicted": predicted,
         }
 
 
@@ -99,21 +102,22 @@ class _Filter:
 
     @classmethod
     def begin(cls, entropy: float, noise: float, gross: float) -> _Filter:
-        # Before anything is known: a step's gross flow moves the entropy by something like a fiftieth of a nat.
-        gain = 0.02 / gross
-        return cls([entropy, 0.0, gain], [[noise, 0, 0], [0, 0.01**2, 0], [0, 0, (2.0 * gain) ** 2]])
+        # Before anything is known: a step's gross flow moves the entropy by some 4 % of itself, and so may the rest by 10 %.
+        scale = max(entropy, LEAST_ENTROPY)
+        gain = 0.04 * scale / gross
+        return cls([entropy, 0.0, gain], [[noise, 0, 0], [0, (0.1 * scale) ** 2, 0], [0, 0, gain**2]])
 
-    def predict(self, flow: float, forgetting: float, noise: float) -> None:
-        """One step on: H += bias + gain flow; what is known of bias and gain fades."""
+    def predict(self, flow: float, bias_walk: float, forgetting: float, noise: float) -> None:
+        """One step on: H += bias + gain flow; the bias wanders and what is known of the gain fades."""
         f = [[1.0, 1.0, flow], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
         self.mean = [self.mean[0] + self.mean[1] + self.mean[2] * flow, self.mean[1], self.mean[2]]
         self.covariance = _sandwich(f, self.covariance)
-        fade = 1.0 / (1.0 - forgetting)
+        fade = math.sqrt(1.0 / (1.0 - forgetting))
         for i in range(3):
-            for j in range(3):
-                if i and j:
-                    self.covariance[i][j] *= fade
-        self.covariance[0][0] += 0.1 * noise  # the entropy itself wanders a little beside the model
+            self.covariance[i][2] *= fade
+            self.covariance[2][i] *= fade
+        self.covariance[1][1] += (bias_walk * max(self.mean[0], LEAST_ENTROPY)) ** 2
+        self.covariance[0][0] += 0.5 * noise  # what a step does beside the model, which the bias should not learn
 
     def correct(self, measured: float, noise: float) -> None:
         """Take in a measurement of H. The gain stays positive: a larger flow never lowers the entropy in this model."""
