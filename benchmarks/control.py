@@ -41,9 +41,9 @@ CONTROLLERS: dict[str, list[str]] = {
     "none": [*EIGHT, "objective=grpo", "controller=default"],
 }
 """The PID gains are the best of three tried on one constant target (seed 0). The learning rate is the best of three by the final
-reward at the constant target (seed 1; 5e-5, 1e-4, 2e-4 with eight updates, 1e-4, 2e-4, 4e-4 with one);
-flow steering with eight updates would take 2e-4 and has the bonus's, for the sake of the comparison. Skywork's step and limit are scaled to the bonus they need.
-The measured seeds are others."""
+reward at the constant target (seed 1; 5e-5, 1e-4, 2e-4 with eight updates, 1e-4, 2e-4, 4e-4 with one); flow steering with eight
+updates would take 2e-4 and has the bonus's, for the sake of the comparison. Skywork's step and limit are scaled to the bonus that
+they need. The measured seeds are others."""
 TARGETS = {
     "constant": "schedule={name='constant',value=0.3}",
     "cosine": f"schedule={{name='cosine',start=0.45,end=0.1,steps={STEPS}}}",
@@ -111,8 +111,8 @@ def table(folder: Path) -> None:
             }
             if name != "pid_entropy_bonus":
                 pooled = [value for values in differences.values() for value in values]
-                cells = [f"{where} {interval(values)}" for where, values in {**differences, "all": pooled}.items()]
-                print(f"{name:18}", *cells, sep="   ")
+                shown = [f"{where} {interval(values)}" for where, values in {**differences, "all": pooled}.items()]
+                print(f"{name:18}", *shown, sep="   ")
 
 
 def interval(values: list[float]) -> str:
