@@ -37,3 +37,7 @@ class RunFolderError(IsentropeError, OSError):
 
 class MissingDependencyError(IsentropeError, ImportError):
     """An optional package that the recipe asks for is not installed. The message says what to install."""
+
+
+class LogError(IsentropeError, ValueError):
+    """A training log that can't be read: no file, no known format, a column that isn't there."""

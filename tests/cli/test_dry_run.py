@@ -105,6 +105,19 @@ def test_the_stage_the_unit_and_the_goal_are_shown() -> None:
     text = dry_run_text(staged)
     assert "Stages\n  steps 0 to 17: as above\n  steps 18 to 19: rollout.samples 8 -> 32\n" in text
     assert any(line.startswith("schedule: the rule for pass@1 (inferred) gives start = 0.3") for line in notes(staged))
+
+
+def test_the_cost_counts_each_stage_by_its_own_settings() -> None:
+    sizes = {"prompts": 8, "samples": 2, "max_new_tokens": 5}
+    staged = recipe(
+        steps=20,
+        rollout=sizes,
+        schedule={"name": "constant", "value": 0.3},
+        stage={"at": 15, "set": {"rollout": {"samples": 8}}},
+    )
+    lines = cost_lines(staged)
+    assert any(line.startswith("rollout: ") and line.endswith("at most 1,200 in 15 steps") for line in lines)
+    assert any(line.startswith("annealing stage, rollout: ") and "at most 1,600 in 5 steps" in line for line in lines)
     relative = recipe(schedule={"name": "constant", "value": 0.5, "relative_steps": 4})
     assert "Entropy target, multiples of the mean entropy of steps 0 to 3" in dry_run_text(relative)
     assert "Stages" not in dry_run_text(relative)

@@ -56,7 +56,14 @@ def stage_lines(recipe: Recipe) -> list[str]:
 
 def cost_lines(recipe: Recipe) -> list[str]:
     """Tokens, updates, extra forward passes, tokens an objective would select, memory."""
-    return [*_rollout_lines(recipe), *_update_lines(recipe), *_selection_lines(recipe), *_memory_lines(recipe)]
+    second, at = recipe.stage_recipe(), recipe.steps if recipe.stage is None else recipe.stage.at
+    assert at is not None
+    lines = [*_rollout_lines(recipe, at), *_update_lines(recipe, at), *_selection_lines(recipe)]
+    if second is not None:
+        later = second.steps - at
+        parts = [*_rollout_lines(second, later), *_update_lines(second, later), *_selection_lines(second)]
+        lines += [f"annealing stage, {line}" for line in parts]
+    return [*lines, *_memory_lines(recipe)]
 
 
 def notes(recipe: Recipe) -> list[str]:
@@ -116,18 +123,18 @@ def extra_forwards_per_step(recipe: Recipe) -> int:
     return (recipe.updates_per_step - 1) * micro_batches
 
 
-def _rollout_lines(recipe: Recipe) -> list[str]:
+def _rollout_lines(recipe: Recipe, steps: int) -> list[str]:
     rollout = recipe.rollout
     responses = rollout.prompts * rollout.samples
     tokens = responses * rollout.max_new_tokens
     refills = f", up to {1 + rollout.refills} times that with refills" if rollout.refills else ""
     return [
         f"rollout: {rollout.prompts} prompts x {rollout.samples} = {responses:,} responses a step, at most {tokens:,} "
-        f"tokens{refills}; at most {tokens * recipe.steps:,} in {recipe.steps:,} steps"
+        f"tokens{refills}; at most {tokens * steps:,} in {steps:,} steps"
     ]
 
 
-def _update_lines(recipe: Recipe) -> list[str]:
+def _update_lines(recipe: Recipe, steps: int) -> list[str]:
     update, extra = recipe.update, extra_forwards_per_step(recipe)
     if recipe.updates_per_step == 1:
         plan = "none: the only update of a step is planned with the rollout's log-probs"
@@ -139,7 +146,7 @@ def _update_lines(recipe: Recipe) -> list[str]:
         plan = f'at most {extra} a step without gradient, since replan is "current"'
     return [
         f"updates: {update.updates_per_rollout} mini-batches x {update.epochs_per_rollout} epochs = {recipe.updates_per_step} "
-        f"optimizer steps a rollout, {recipe.updates_per_step * recipe.steps:,} in all; each at most "
+        f"optimizer steps a rollout, {recipe.updates_per_step * steps:,} in all; each at most "
         f"{_sequences_per_update(recipe):,} sequences in {micro_batches_per_update(recipe)} micro-batches",
         f"extra forward passes: {plan}",
     ]

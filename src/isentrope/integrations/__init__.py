@@ -1,0 +1,1 @@
+"""Layer 4: what connects other trainers to this package."""
