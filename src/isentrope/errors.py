@@ -41,3 +41,7 @@ class MissingDependencyError(IsentropeError, ImportError):
 
 class LogError(IsentropeError, ValueError):
     """A training log that can't be read: no file, no known format, a column that isn't there."""
+
+
+class ReportError(IsentropeError, OSError):
+    """A report that can't be written: a folder in its place, no permission, a full disk."""

@@ -67,6 +67,7 @@ TYPES = {
 }
 
 RANGES = {
+    "fewer than no problems of a set": (grpo(evaluation={"benchmarks": {"gsm8k": -1}}), ["gsm8k", "-1"]),
     "one sample": (grpo(rollout={"samples": 1}), ["rollout.samples = 1", "2"]),
     "temperature 0": (grpo(rollout={"temperature": 0.0}), ["rollout.temperature = 0.0", "greater than 0"]),
     "infinite temperature": (grpo(rollout={"temperature": float("inf")}), ["rollout.temperature = inf", "finite"]),
@@ -151,6 +152,10 @@ COMBINATIONS = {
     ),
     "refills of nothing": (grpo(rollout={"drop_uniform": False, "refills": 2}), ["rollout.refills can't act"]),
     "more updates than prompts": (grpo(rollout={"prompts": 4}), ["updates_per_rollout = 8", "rollout.prompts = 4"]),
+    "own task among the further sets": (
+        grpo(evaluation={"benchmarks": {"arithmetic": 8}}),
+        ["evaluation.benchmarks has arithmetic", "task.evaluation_problems"],
+    ),
     "warm-up beyond the run": (grpo(steps=10, update={"warmup_steps": 11}), ["warmup_steps = 11", "steps = 10"]),
 }
 

@@ -97,10 +97,10 @@ def state_of(folder: Path) -> dict[str, Any]:
 def kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Die in the middle of step ``step``: after the rollout, within the updates."""
 
-    def dying(self: Updater, experience: Any, at: int, sums: Any) -> dict[str, float]:
+    def dying(self: Updater, experience: Any, at: int, *rest: Any) -> dict[str, float]:
         if at == step:
             raise ConnectionAbortedError("killed")
-        return original(self, experience, at, sums)
+        return original(self, experience, at, *rest)
 
     original = Updater.run
     monkeypatch.setattr(Updater, "run", dying)
@@ -198,10 +198,10 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(
 def test_ctrl_c_finishes_the_step_writes_a_checkpoint_and_says_how_to_go_on(
     uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(self: Updater, experience: Any, step: int, sums: Any) -> dict[str, float]:
+    def interrupted(self: Updater, experience: Any, step: int, sums: Any, meter: Any) -> dict[str, float]:
         if step == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return original(self, experience, step, sums)
+        return original(self, experience, step, sums, meter)
 
     original = Updater.run
     recipe = small(output__checkpoint_every=0)
@@ -254,8 +254,8 @@ def test_a_folder_that_holds_a_run_is_refused(uninterrupted: Path) -> None:
 def test_a_checkpoint_never_holds_a_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    def poisoned(self: Updater, experience: Any, step: int, sums: Any) -> dict[str, float]:
-        seconds = original(self, experience, step, sums)
+    def poisoned(self: Updater, experience: Any, step: int, sums: Any, meter: Any) -> dict[str, float]:
+        seconds = original(self, experience, step, sums, meter)
         if step == 2:
             with torch.no_grad():
                 next(iter(self.parameters)).view(-1)[0] = float("nan")
@@ -319,9 +319,9 @@ def test_a_steered_run_resumes_to_the_bit(
 def test_the_value_of_the_controller_reaches_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, float]] = []
 
-    def watching(self: Updater, experience: Any, step: int, sums: Any) -> dict[str, float]:
+    def watching(self: Updater, experience: Any, step: int, sums: Any, meter: Any) -> dict[str, float]:
         seen.append((self.objective.clip_high, self.coefficients["entropy_bonus"]))  # type: ignore[attr-defined]
-        return original(self, experience, step, sums)
+        return original(self, experience, step, sums, meter)
 
     original = Updater.run
     monkeypatch.setattr(Updater, "run", watching)

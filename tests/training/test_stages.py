@@ -65,9 +65,9 @@ def test_a_controller_and_the_switch_of_the_clip_both_reach_the_update(
 ) -> None:
     seen: list[tuple[float, float]] = []
 
-    def watching(self: Updater, experience: Any, step: int, sums: Any) -> dict[str, float]:
+    def watching(self: Updater, *arguments: Any) -> dict[str, float]:
         seen.append((self.objective.clip_low, self.objective.clip_high))  # type: ignore[attr-defined]
-        return original(self, experience, step, sums)
+        return original(self, *arguments)
 
     original = Updater.run
     monkeypatch.setattr(Updater, "run", watching)

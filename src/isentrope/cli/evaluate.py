@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from isentrope.errors import IsentropeError
 
 if TYPE_CHECKING:
-    from isentrope.recipe import Recipe
+    from collections.abc import Sequence
+
+    from isentrope.tasks import Problem
     from isentrope.tasks.evaluation_sets import EvaluationSet
     from isentrope.training.benchmark_models import LoadedModel, Source
     from isentrope.training.benchmark_runs import EvaluationSettings
@@ -105,6 +106,7 @@ def _run(
     k: list[int],
     started: float,
 ) -> int:
+    from isentrope.tasks.evaluation_sets import trained_on
     from isentrope.training.benchmark_folder import EvaluationFolder
     from isentrope.training.benchmark_progress import SampleProgress
     from isentrope.training.benchmark_report import mean_text, means_of, table_text
@@ -113,7 +115,7 @@ def _run(
     engine = {"engine": arguments.engine, "dtype": arguments.dtype}
     identity = {"model": source.label, "weights": model.fingerprint, **engine, **settings.identity()}
     path = Path(arguments.output) if arguments.output else source.default_folder(identity)
-    overlap = _overlaps(source.trained_by, sets)
+    overlap = trained_on(_pools(source), sets)
     scores: dict[str, dict[str, Any]] = {}
     with EvaluationFolder(path, identity) as folder:
         print(f"isentrope: samples and scores go to {path}", file=sys.stderr)
@@ -240,20 +242,17 @@ def _settings(
         raise EvaluationError(str(error)) from error
 
 
-def _overlaps(recipes: Sequence[Recipe], sets: Sequence[EvaluationSet]) -> dict[str, list[str]]:
-    """Problems of the sets that the run was trained on, by set.
-
-    Only sets of written problems: a generated one consists of little but the operators that the comparison ignores, and its
-    task keeps the two sides apart itself.
-    """
-    from isentrope.tasks.files import FileTask
-    from isentrope.tasks.overlap import find_overlap
+def _pools(source: Source) -> list[Sequence[Problem]]:
+    """What the run was trained on. Its data may be on another machine: that is told, and no reason to stop."""
     from isentrope.training.stages import recipe_task
 
-    written = [each for each in sets if isinstance(each.task, FileTask)]
-    pools = [recipe_task(recipe).train for recipe in recipes] if written else []
-    found = {each.name: [str(line) for pool in pools for line in find_overlap(pool, each.problems)] for each in written}
-    return {name: list(dict.fromkeys(lines)) for name, lines in found.items()}
+    pools = []
+    for recipe in source.trained_by:
+        try:
+            pools.append(recipe_task(recipe).train)
+        except IsentropeError as error:
+            print(f"isentrope: problems that the run was trained on aren't named, since {error}", file=sys.stderr)
+    return pools
 
 
 def _compare(arguments: argparse.Namespace) -> int:

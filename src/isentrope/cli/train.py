@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isentrope.errors import IsentropeError
 
 if TYPE_CHECKING:
+    from isentrope.recipe import Recipe
     from isentrope.training import RunSummary
 
 INTERRUPTED = 130
@@ -41,19 +42,37 @@ def train_command(arguments: argparse.Namespace) -> int:
     from isentrope.recipe import load_recipe
 
     engine = arguments.engine
-    if engine != "local":
+    if engine == "verl":
         raise IsentropeError(
-            f'this version trains with the engine "local" only; "{engine}" isn\'t in it yet. Leave --engine out'
+            'this version trains with the engines "local" and "trl"; "verl" isn\'t in it yet. Leave --engine out'
         )
     recipe = load_recipe(arguments.recipe, arguments.overrides)
+    more = _trl_lines(recipe) if engine == "trl" else []
     if arguments.dry_run:
         print(dry_run_text(recipe))
+        print("\n".join(more), end="\n" if more else "")
         return 0
     for note in notes(recipe):
         print(f"isentrope: note: {note}", file=sys.stderr)
-    from isentrope.training import train
+    return _finish(_engine(engine).train(recipe, recipe.run_folder()))
 
-    return _finish(train(recipe, recipe.run_folder()))
+
+def _engine(name: str) -> Any:
+    """The module whose ``train`` and ``resume`` run a recipe."""
+    from importlib import import_module
+
+    return import_module("isentrope.integrations.trl" if name == "trl" else "isentrope.training")
+
+
+def _trl_lines(recipe: Recipe) -> list[str]:
+    """What TRL is told, and what differs there, after a dry run; refuses what TRL can't do."""
+    import os
+
+    from isentrope.integrations.trl.mapping import trl_notes, trl_settings
+
+    settings = trl_settings(recipe, int(os.environ.get("WORLD_SIZE", "1")))
+    config = ["", "GRPOConfig of TRL", *(f"  {key} = {value!r}" for key, value in settings.items())]
+    return [*config, "", "Otherwise than in the engine local", *(f"  {note}" for note in trl_notes(recipe))]
 
 
 def resume_command(arguments: argparse.Namespace) -> int:
@@ -63,11 +82,22 @@ def resume_command(arguments: argparse.Namespace) -> int:
         raise IsentropeError(
             f"{arguments.run} is no run's folder: it has no config.toml. Give the folder that `train` wrote"
         )
-    from isentrope.training import resume
-
-    return _finish(resume(folder))
+    return _finish(_engine(_engine_of(folder)).resume(folder))
 
 
-def _finish(summary: RunSummary) -> int:
+def _engine_of(folder: Path) -> str:
+    """What trained a run, as its manifest says; runs that say nothing are the local engine's."""
+    import json
+
+    try:
+        engine = json.loads((folder / "manifest.json").read_bytes()).get("engine", "local")
+    except (OSError, ValueError, AttributeError):
+        return "local"
+    return str(engine)
+
+
+def _finish(summary: RunSummary | None) -> int:
+    if summary is None:  # of several processes the first one tells
+        return 0
     print(summary)
     return INTERRUPTED if summary.stopped else 0

@@ -58,6 +58,7 @@ def conflicts(recipe: Recipe, written: Iterable[str]) -> list[str]:
         *_control_conflicts(recipe),
         *_target_conflicts(recipe),
         *_number_conflicts(recipe),
+        *_evaluation_conflicts(recipe),
         *can_not_act,
     ]
 
@@ -146,4 +147,13 @@ def _number_conflicts(recipe: Recipe) -> Iterable[str]:
         yield (
             f'rollout.overlong = "penalize" with overlong_buffer = {rollout.overlong_buffer}: '
             f"give a buffer from 1 to max_new_tokens = {rollout.max_new_tokens} tokens"
+        )
+
+
+def _evaluation_conflicts(recipe: Recipe) -> Iterable[str]:
+    own = recipe.task.name
+    if own in recipe.evaluation.benchmarks:
+        yield (
+            f"evaluation.benchmarks has {own}, the task of the run, whose held-out problems every evaluation has: leave it out; "
+            "task.evaluation_problems sets how many they are"
         )

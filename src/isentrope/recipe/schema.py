@@ -219,13 +219,16 @@ class StageSection(Section):
 
 
 class EvaluationSection(Section):
-    """``[evaluation]``: pass@k on held-out problems."""
+    """``[evaluation]``: pass@k on held-out problems, and on further sets."""
 
     every: Count = Field(
         default=0, description="steps between evaluations, the first before step 0; 0 for one at the end only"
     )
     k: Annotated[tuple[int, ...], AfterValidator(_check_k)] = Field(
         default=(1, 8), description="the k of pass@k; as many responses are sampled per problem as the largest"
+    )
+    benchmarks: dict[str, Count] = Field(
+        default_factory=dict, description="further sets to evaluate on: the number of problems of each, 0 for all"
     )
 
     @property
@@ -235,12 +238,14 @@ class EvaluationSection(Section):
 
 
 class OutputSection(Section):
-    """``[output]``: where a run is written. The last two checkpoints are kept, and the best."""
+    """``[output]``: where a run is written. The last two checkpoints are kept, and the best (docs/evaluation.md)."""
 
     folder: Annotated[str, AfterValidator(_check_folder)] = Field(
         default="runs/{name}", description="the run's folder; {name}, {seed} and {objective} are filled in"
     )
-    checkpoint_every: Count = Field(default=50, description="steps between checkpoints; 0 for the last step only")
+    checkpoint_every: Count = Field(
+        default=50, description="steps between checkpoints, beside those at evaluations; 0 for the last step only"
+    )
     trackers: tuple[Literal["trackio", "wandb", "tensorboard"], ...] = Field(
         default=(), description="trackers beside metrics.jsonl, which is always written"
     )

@@ -10,11 +10,12 @@ from typing import Any
 from isentrope.errors import TaskError
 from isentrope.tasks import TASKS, load_task
 from isentrope.tasks.answers import extract_answer
-from isentrope.tasks.base import Problem, Score, Task, nearest, seeded_sample
+from isentrope.tasks.base import Problem, Score, Task, nearest, prompt_key, seeded_sample
 from isentrope.tasks.benchmark_specs import BENCHMARKS
 from isentrope.tasks.benchmarks import load_benchmark, problems_digest
 from isentrope.tasks.checking import require
 from isentrope.tasks.files import FileTask, read_problems
+from isentrope.tasks.overlap import find_overlap, overlap_key
 
 GENERATED_PROBLEMS = 128
 """Problems of a generated task, where no number is given."""
@@ -124,6 +125,21 @@ def task_set(task: Task) -> EvaluationSet:
         source="held-out problems of the task",
         extraction=getattr(task, "extraction", None) or _VOTED.get(task.name, "auto"),
     )
+
+
+def trained_on(pools: Sequence[Sequence[Problem]], sets: Sequence[EvaluationSet]) -> dict[str, list[str]]:
+    """The problems of each set that are also in one of the pools to train on, a line each, by the set's name.
+
+    Written problems are compared by their letters and digits. A generated one may be little else than operators, so there
+    the whole prompt counts.
+    """
+    found: dict[str, list[str]] = {}
+    for each in sets:
+        key = overlap_key if isinstance(each.task, FileTask) else prompt_key
+        lines = [str(line) for pool in pools for line in find_overlap(pool, each.problems, key=key)]
+        if lines:
+            found[each.name] = list(dict.fromkeys(lines))
+    return found
 
 
 def _chosen(name: str, problems: Sequence[Problem], count: int | None, seed: int) -> tuple[Problem, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isentrope.tasks.base import Problem, Prompt
@@ -37,15 +37,20 @@ def overlap_key(prompt: Prompt) -> str:
     return "".join(filter(str.isalnum, text.lower()))
 
 
-def find_overlap(train: Sequence[Problem], evaluation: Sequence[Problem]) -> tuple[Overlap, ...]:
-    """The evaluation problems that occur in ``train``, in their order. A prompt without letters and digits is in no set."""
+def find_overlap(
+    train: Sequence[Problem], evaluation: Sequence[Problem], *, key: Callable[[Prompt], str] = overlap_key
+) -> tuple[Overlap, ...]:
+    """The evaluation problems that occur in ``train``, in their order. A prompt without letters and digits is in no set.
+
+    ``key`` gives the text that is compared.
+    """
     places: dict[str, list[int]] = {}
     for problem in train:
-        places.setdefault(overlap_key(problem.prompt), []).append(problem.problem_id)
+        places.setdefault(key(problem.prompt), []).append(problem.problem_id)
     found = []
     for problem in evaluation:
-        key = overlap_key(problem.prompt)
-        if key and key in places:
+        compared = key(problem.prompt)
+        if compared and compared in places:
             text = problem.prompt if isinstance(problem.prompt, str) else str(problem.prompt[-1].get("content", ""))
-            found.append(Overlap(evaluation_id=problem.problem_id, train_ids=tuple(places[key]), text=text))
+            found.append(Overlap(evaluation_id=problem.problem_id, train_ids=tuple(places[compared]), text=text))
     return tuple(found)

@@ -16,6 +16,7 @@ from isentrope.policy import Policy, load_policy
 from isentrope.recipe import Recipe, load_recipe
 from isentrope.rollout import EvaluationSampler
 from isentrope.training.benchmark_runs import Reader
+from isentrope.training.best import best_step
 from isentrope.training.checkpoints import load_checkpoint, verify_checkpoint
 from isentrope.training.files import CHECKPOINTS, checkpoint_steps, step_name
 from isentrope.training.run_folder import CONFIG
@@ -71,7 +72,7 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
                 f"{name} is no run's folder (it has no {CONFIG}), so it has no checkpoint {checkpoint!r}"
             )
         return Source(name=name)
-    folder = Path(name) / CHECKPOINTS
+    recipe, folder = load_recipe(Path(name) / CONFIG), Path(name) / CHECKPOINTS
     steps = checkpoint_steps(folder)
     if checkpoint == "start":
         step = 0
@@ -82,8 +83,9 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
     elif checkpoint == "latest":
         step = steps[-1]
     elif checkpoint == "best":
-        best = load_checkpoint(folder / step_name(steps[-1])).state["run"]["best"].get("step")
-        if best not in steps:
+        by_reward = load_checkpoint(folder / step_name(steps[-1])).state["run"]["best"].get("step")
+        best = best_step(recipe, Path(name), by_reward)
+        if best is None or best not in steps:
             raise RunFolderError(f"the run {name} has no best checkpoint yet; there are steps {_listed(steps)}")
         step = best
     elif checkpoint.isdecimal() and int(checkpoint) in steps:
@@ -92,7 +94,6 @@ def find_source(name: str, *, checkpoint: str = "latest") -> Source:
         raise RunFolderError(
             f"checkpoint is {checkpoint!r}; allowed are start, latest, best and the steps there are: {_listed(steps)}"
         )
-    recipe = load_recipe(Path(name) / CONFIG)
     stage = recipe.stage_recipe()
     if stage is not None and recipe.stage is not None and step > recipe.stage.at:
         return Source(name=name, recipe=stage, trained_by=(recipe, stage), step=step)

@@ -1,15 +1,47 @@
-"""Which checkpoint is the best so far."""
+"""Which checkpoint is the best so far: by its evaluations where a run has them at an interval, else by its rewards.
+
+Scores of different stages aren't compared, since a stage may switch the problems or how they are sampled: the best is that of
+the latest stage that was judged.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from isentrope.errors import NonFiniteError
+from isentrope.recipe import Recipe
+from isentrope.training.files import CHECKPOINTS, checkpoint_steps
+from isentrope.training.run_folder import read_evaluations
 
 WINDOW = 10
 """Steps whose mean reward judges a checkpoint; a single step's mean is mostly noise."""
+
+
+def best_evaluated(evaluations: Sequence[Mapping[str, Any]], steps: Container[int]) -> int | None:
+    """The checkpoint with the highest ``mean`` in evaluations.jsonl, of those of the last stage; of equals the earlier.
+
+    Args:
+        evaluations: lines of evaluations.jsonl.
+        steps: of the checkpoints there are. Without an evaluated one among them the answer is None.
+    """
+    stages = {line.get("stage") for line in evaluations if line["step"] in steps}
+    last = max(stages, key=lambda stage: stage or 0, default=None)
+    judged = [line for line in evaluations if line["step"] in steps and line.get("stage") == last]
+    best = max(judged, key=lambda line: (line["mean"], -line["step"]), default=None)
+    return None if best is None else int(best["step"])
+
+
+def best_step(recipe: Recipe, folder: Path, by_reward: int | None) -> int | None:
+    """Step of the best checkpoint of the run in ``folder``; ``by_reward`` is that of its :class:`BestTracker`."""
+    if not recipe.evaluation.every:
+        return by_reward
+    steps = checkpoint_steps(folder / CHECKPOINTS)
+    if not recipe.output.checkpoint_every:  # those that a signal asked for aren't judged: a run without it had none
+        steps = [step for step in steps if step == recipe.steps]
+    return best_evaluated(read_evaluations(folder), steps)
 
 
 class BestTracker:
@@ -42,10 +74,9 @@ class BestTracker:
         self.step, self.reward = step, self._mean()
         return True
 
-    @property
-    def protected(self) -> set[int]:
-        """For :func:`isentrope.training.checkpoints.prune`."""
-        return set() if self.step is None else {self.step}
+    def new_stage(self) -> None:
+        """Rewards so far are of another stage: the first checkpoint with ten steps of this one takes over."""
+        self.reward, self._rewards = None, []
 
     def state(self) -> dict[str, Any]:
         """For JSON."""

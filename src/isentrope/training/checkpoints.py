@@ -24,12 +24,10 @@ from typing import Any
 from torch import Tensor
 
 from isentrope.errors import NonFiniteError, RunFolderError
-from isentrope.training.best import BestTracker
 from isentrope.training.files import PARTIAL, checkpoint_steps, encode_line, fsync_path, step_name, writing
 from isentrope.training.optimizer_state import optimizer_tensors, restore_optimizer
 
 __all__ = [
-    "BestTracker",
     "Checkpoint",
     "latest_checkpoint",
     "load_checkpoint",

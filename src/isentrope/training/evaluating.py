@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,26 +11,34 @@ from isentrope.policy import Policy
 from isentrope.recipe import Recipe
 from isentrope.rollout import TransformersSampler
 from isentrope.tasks import Problem, Task
-from isentrope.tasks.evaluation_sets import EvaluationSet, evaluation_set
+from isentrope.tasks.evaluation_sets import EvaluationSet, evaluation_set, trained_on
 from isentrope.training.benchmark_runs import set_key
 from isentrope.training.experience import encode_problems
 from isentrope.training.streams import Stream
 from isentrope.types import Sampler
 
+logger = logging.getLogger(__name__)
+
 CORRECT = 1.0
 """A sample counts as correct when its reward is at least this."""
+LISTED = 20
+"""Problems of a set that a warning names."""
 
 
 class Evaluator:
     """Evaluates at any step, with the same random stream per (problem, sample) each time: steps differ by the policy alone."""
 
-    def __init__(
-        self, recipe: Recipe, task: Task, policy: Policy, sampler: Sampler, sets: Sequence[EvaluationSet] = ()
-    ) -> None:
-        """``sets`` are scored beside the task's held-out problems, with prompts as the recipe's template makes them."""
-        self.recipe, self.task, self.policy, self.sampler, self.sets = recipe, task, policy, sampler, tuple(sets)
+    def __init__(self, recipe: Recipe, task: Task, policy: Policy, sampler: Sampler) -> None:
+        """The recipe's further sets are loaded here; their prompts are written by its template too.
+
+        Raises:
+            TaskError: as :func:`benchmark_sets`.
+            PolicyError: a prompt that is too long, or that the policy can't read.
+        """
+        self.recipe, self.task, self.policy, self.sampler = recipe, task, policy, sampler
+        self.sets = benchmark_sets(recipe.evaluation.benchmarks, seed=recipe.seed, pool=task.train)
         self.prompts = encode_problems(policy, task.evaluation, recipe)
-        self.set_prompts = [encode_problems(policy, each.problems, recipe) for each in self.sets]
+        self.set_prompts = [encode_problems(policy, each.problems, recipe, name=each.name) for each in self.sets]
         self.set_samplers = [
             TransformersSampler(policy, stop=recipe.rollout.stop or each.task.stop) for each in self.sets
         ]
@@ -93,10 +102,16 @@ class Evaluator:
         return line
 
 
-def benchmark_sets(benchmarks: Mapping[str, int], *, seed: int) -> list[EvaluationSet]:
-    """The sets of a recipe: by name, the number of problems (0 for all), chosen by the seed.
+def benchmark_sets(benchmarks: Mapping[str, int], *, seed: int, pool: Sequence[Problem] = ()) -> list[EvaluationSet]:
+    """The sets of a recipe: by name, the number of problems (0 for all), chosen by the seed as ``isentrope evaluate`` does.
+
+    Problems that are also in ``pool``, which the run trains on, are named in the log.
 
     Raises:
         TaskError: an unknown set, unusable data, or more problems than there are.
     """
-    return [evaluation_set(name, problems=count or None, seed=seed) for name, count in benchmarks.items()]
+    sets = [evaluation_set(name, problems=count or None, seed=seed) for name, count in benchmarks.items()]
+    for name, lines in trained_on([pool], sets).items():
+        listed = "; ".join(lines[:LISTED]) + (f"; and {len(lines) - LISTED} more" if len(lines) > LISTED else "")
+        logger.warning("%d problems of %s are also trained on: %s", len(lines), name, listed)
+    return sets

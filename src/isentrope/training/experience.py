@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isentrope.advantages import ADVANTAGES, informative_groups
+from isentrope.diagnostics.step import StepMeter
 from isentrope.errors import PolicyError
 from isentrope.functional.statistics import TokenStatistics
 from isentrope.policy import Policy
@@ -19,6 +20,9 @@ from isentrope.training.metrics import MetricSums
 from isentrope.training.micro_batches import micro_batches
 from isentrope.training.streams import Stream, shuffled_positions
 from isentrope.types import Completion, Sampler, TokenBatch
+
+CORRECT_FROM = 1.0
+"""Reward from which a sample counts as correct where prompts are told apart by their accuracy."""
 
 VERDICTS = {
     "correct": "answers/correct_count",
@@ -71,6 +75,11 @@ class Experience:
     """The same rows with their advantages, planned for the rollout's policy."""
     cursor: int
     """Place in the walk after this rollout."""
+
+    def meter(self) -> StepMeter:
+        """What watches the updates made of this rollout."""
+        correct_B = torch.tensor([s.score.reward >= CORRECT_FROM for s in self.samples], device=self.kept_B.device)
+        return StepMeter(self.batch, self.response_mask_BL, self.kept_B, correct_B)
 
 
 class Collector:
@@ -203,19 +212,21 @@ def statistics_in_parts(
     return parts
 
 
-def encode_problems(policy: Policy, problems: Sequence[Problem], recipe: Recipe) -> list[list[int]]:
-    """Token ids of every prompt of a pool.
+def encode_problems(
+    policy: Policy, problems: Sequence[Problem], recipe: Recipe, *, name: str | None = None
+) -> list[list[int]]:
+    """Token ids of every prompt of a pool; ``name`` is the task's unless it is another set.
 
     Raises:
         PolicyError: a prompt without tokens, or longer than ``rollout.max_prompt_tokens``.
     """
-    limit = recipe.rollout.max_prompt_tokens
+    limit, name = recipe.rollout.max_prompt_tokens, name or recipe.task.name
     encoded = [policy.encode_prompt(problem.prompt, recipe.task.template) for problem in problems]
     for problem, tokens in zip(problems, encoded, strict=True):
         if not 0 < len(tokens) <= limit:
             longest = max(map(len, encoded))
             raise PolicyError(
-                f"problem {problem.problem_id} of task {recipe.task.name!r} has a prompt of {len(tokens)} tokens; allowed are 1 "
+                f"problem {problem.problem_id} of {name!r} has a prompt of {len(tokens)} tokens; allowed are 1 "
                 f"to rollout.max_prompt_tokens = {limit}. The longest of the {len(encoded)} prompts has {longest}: raise the "
                 "limit, or leave such problems out of the data."
             )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from isentrope.diagnostics.per_token import per_token_columns
+from isentrope.diagnostics.step import StepMeter
 from isentrope.policy import Policy
 from isentrope.recipe import Recipe, load_recipe
+from isentrope.training.best import BestTracker, best_step
 from isentrope.training.checkpoints import (
-    BestTracker,
     latest_checkpoint,
     optimizer_tensors,
     prune,
@@ -121,16 +123,17 @@ class Run:
             for step in range(state.step, recipe.steps):
                 if recipe.evaluation.every and step % recipe.evaluation.every == 0:
                     folder.append_evaluation(self.evaluate(step))
+                if step == self.stages.start:
+                    best.new_stage()
                 self._tell(progress)
-                line, experience, state = self.step(step, state)
+                line, rows, state = self.step(step, state)
                 self._tell(progress)
-                folder.write_rollouts(step, rollout_rows(experience))
+                folder.write_rollouts(step, rows)
                 folder.append_metrics(line)
                 trackers.log(step, line)
                 progress.update(step, line)
                 best.update(step, line["reward/mean"])
-                due = recipe.output.checkpoint_every and state.step % recipe.output.checkpoint_every == 0
-                due = due or state.step == recipe.steps
+                due = self.checkpoint_due(state.step)
                 if due:
                     best.checkpointed(state.step)
                 if due or stop.requested:  # one that a signal asked for is never the best: a run without it had none
@@ -143,8 +146,8 @@ class Run:
             self._tell(progress)
         return summarise(folder, recipe, seconds=time.perf_counter() - started, stopped=False)
 
-    def step(self, step: int, state: State) -> tuple[dict[str, Any], Experience, State]:
-        """One rollout and its updates: the metrics line, what was sampled, and the state after it."""
+    def step(self, step: int, state: State) -> tuple[dict[str, Any], list[dict[str, Any]], State]:
+        """One rollout and its updates: the metrics line, a row per sample, and the state after it."""
         sums = MetricSums()
         started = time.perf_counter()
         entered = self.stages.enter(step, self.updater)
@@ -152,8 +155,13 @@ class Run:
         stage, cursor = self.stages.at(step), self.stages.cursor(step, state.cursor)
         experience = stage.collector.collect(cursor, sums)
         sampled = time.perf_counter()
+        meter = experience.meter()
+        sums.add(meter.measure_rollout())
         control_line, control_state = self.steering.steer(step, state.control, state.flow, self.updater, sums)
-        seconds = self.updater.run(experience, step, sums)
+        seconds = self.updater.run(experience, step, sums, meter)
+        described = time.perf_counter()
+        rows = rollout_rows(experience, meter, self.policy)
+        described = meter.seconds + time.perf_counter() - described
         metrics = sums.reduce()
         entropy = metrics["entropy/mean"]
         flow = tuple(metrics.get(key) for key in FLOWS)
@@ -168,6 +176,7 @@ class Run:
             "time/rollout_s": sampled - started,
             "time/plan_s": seconds["plan"],
             "time/update_s": seconds["update"],
+            "time/diagnostics_s": described,
             "time/step_s": time.perf_counter() - started,
         }
         after = State(
@@ -178,7 +187,7 @@ class Run:
             # A step without an update moved nothing: its flow is 0, and what could have flowed is as it was.
             flow=(0.0, *state.flow[1:]) if None in flow and state.flow else flow,
         )
-        return line, experience, after
+        return line, rows, after
 
     def evaluate(self, step: int) -> dict[str, Any]:
         """A line of evaluations.jsonl: the policy after ``step`` steps on the problems of the stage that comes next."""
@@ -189,8 +198,14 @@ class Run:
             progress.note(note)
         self.notes.clear()
 
+    def checkpoint_due(self, step: int) -> bool:
+        """Whether the state after ``step`` steps is kept: at the interval, where it is evaluated, and at the end."""
+        every, evaluated = self.recipe.output.checkpoint_every, self.recipe.evaluation.every
+        at_interval = every and (step % every == 0 or (evaluated and step % evaluated == 0))
+        return bool(at_interval) or step == self.recipe.steps
+
     def checkpoint(self, folder: RunFolder, state: State, best: BestTracker) -> None:
-        """Save, unless a tensor is not finite; keep the last two and the best by the mean reward of ten steps."""
+        """Save, unless a tensor is not finite; keep the last two and the best."""
         state.best = best.state()
         tensors, optimizer_state = optimizer_tensors(self.updater.optimizer, self.named_parameters())
         save_checkpoint(
@@ -199,7 +214,8 @@ class Run:
             tensors={"model": self.policy.state_dict(), "optimizer": tensors},
             state={"run": asdict(state), "optimizer": optimizer_state},
         )
-        prune(folder.checkpoints, self.recipe.output.keep, best.protected)
+        kept = best_step(self.recipe, folder.path, best.step)
+        prune(folder.checkpoints, self.recipe.output.keep, () if kept is None else (kept,))
 
     def manifest(self) -> dict[str, Any]:
         seeds = {"recipe": self.recipe.seed, **{s.name.lower(): stream_seed(self.recipe.seed, s) for s in Stream}}
@@ -209,14 +225,28 @@ class Run:
         return {name: value for name, value in self.policy.model.named_parameters() if value.requires_grad}
 
 
-def rollout_rows(experience: Experience) -> Iterator[dict[str, Any]]:
-    """A line of ``rollouts/`` per sample."""
-    entropy_B = (experience.statistics.entropy * experience.response_mask_BL).sum(1)
+def rollout_rows(experience: Experience, meter: StepMeter, policy: Policy) -> list[dict[str, Any]]:
+    """A line of ``rollouts/`` per sample, with its tokens' columns as far as their budget goes."""
+    statistics, samples = experience.statistics, experience.samples
+    entropy_B = (statistics.entropy * experience.response_mask_BL).sum(1)
     length_B = experience.response_mask_BL.sum(1).clamp(min=1)
     means, advantages = (entropy_B / length_B).tolist(), experience.batch.advantage[:, 0].tolist()
     kept = experience.kept_B.tolist()
-    for row, sample in enumerate(experience.samples):
-        yield {
+    per_token = per_token_columns(
+        [sample.completion.tokens for sample in samples],
+        [len(sample.prompt_tokens) for sample in samples],
+        [sample.group for sample in samples],
+        kept,
+        {
+            "entropy": statistics.entropy,
+            "flow": meter.flow_BL,
+            "covariance": meter.covariance_BL,
+            "logp": statistics.logp,
+        },
+        lambda token: policy.tokenizer.decode([token]),
+    )
+    return [
+        {
             "group": sample.group,
             "sequence": sample.sequence,
             "problem": sample.problem.problem_id,
@@ -230,4 +260,7 @@ def rollout_rows(experience: Experience) -> Iterator[dict[str, Any]]:
             "entropy": means[row],
             "advantage": advantages[row],
             "kept": kept[row],
+            **({} if per_token[row] is None else {"per_token": per_token[row]}),
         }
+        for row, sample in enumerate(samples)
+    ]

@@ -73,12 +73,20 @@ def _means(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _evaluation_text(line: Mapping[str, Any]) -> str:
-    scores = []
-    for key in line:
-        if key.startswith("pass@") and "/" not in key:
-            low, high = line[f"{key}/interval_95"]
-            scores.append(f"{key} {line[key]:.3f} [{low:.3f}, {high:.3f}]")
-    return (
-        f"Evaluation at step {line['step']}: {', '.join(scores)} ({line['problems']} held-out problems, "
+    text = (
+        f"Evaluation at step {line['step']}: {_scores_text(line)} ({line['problems']} held-out problems, "
         f"{line['samples']} samples each, temperature {line['temperature']:g}, 95 % intervals over problems)"
     )
+    sets = line.get("benchmarks", {})
+    lines = [f"  {name}: {_scores_text(scores)} ({scores['problems']} problems)" for name, scores in sets.items()]
+    lines += [f"  mean of pass@1 over the {1 + len(sets)} sets: {line['mean']:.3f}"] if sets else []
+    return "\n".join([text, *lines])
+
+
+def _scores_text(scores: Mapping[str, Any]) -> str:
+    parts = []
+    for key in scores:
+        if key.startswith("pass@") and "/" not in key:
+            low, high = scores[f"{key}/interval_95"]
+            parts.append(f"{key} {scores[key]:.3f} [{low:.3f}, {high:.3f}]")
+    return ", ".join(parts)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from isentrope.diagnostics.step import StepMeter
 from isentrope.errors import NonFiniteError
 from isentrope.functional import (
     counter_permutation,
@@ -42,10 +43,12 @@ class Updater:
             self.parameters, lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
         )
 
-    def run(self, experience: Experience, step: int, sums: MetricSums) -> dict[str, float]:
+    def run(
+        self, experience: Experience, step: int, sums: MetricSums, meter: StepMeter | None = None
+    ) -> dict[str, float]:
         """All updates of step ``step``; without a kept group there is none.
 
-        Their metrics are added to ``sums``; returned are the seconds spent on planning and on the rest.
+        Their metrics are added to ``sums``; returned are the seconds spent on planning and on the rest, ``meter``'s in neither.
         """
         settings = self.settings
         rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
@@ -54,7 +57,7 @@ class Updater:
         update, seconds = 0, {"plan": 0.0, "update": 0.0}
         for epoch in range(settings.epochs_per_rollout):
             for rows in self._mini_batches(experience, step, epoch):
-                self._update(experience, rows, step, update, sums, seconds)
+                self._update(experience, rows, step, update, sums, seconds, meter)
                 update += 1
         sums.add({"update/update_count": (float(update), 1.0), "update/skipped_count": (float(update == 0), 1.0)})
         sums.add_value("update/learning_rate", rate)
@@ -69,7 +72,14 @@ class Updater:
         return [torch.isin(group_B, part).nonzero()[:, 0] for part in parts if len(part)]
 
     def _update(
-        self, experience: Experience, rows: Tensor, step: int, update: int, sums: MetricSums, seconds: dict[str, float]
+        self,
+        experience: Experience,
+        rows: Tensor,
+        step: int,
+        update: int,
+        sums: MetricSums,
+        seconds: dict[str, float],
+        meter: StepMeter | None,
     ) -> None:
         started = time.perf_counter()
         batch = experience.batch[rows]
@@ -89,6 +99,9 @@ class Updater:
             batch = _under(batch, self._without_graph(experience, rows))
         plan = self.objective.plan(batch, seed=(self.recipe.seed, Stream.SELECTION, step, update))
         sums.add(plan.statistics)
+        seconds["plan"] += time.perf_counter() - started
+        if meter is not None:
+            sums.add(meter.measure_update(rows, batch, plan, self.surrogate))
         planned = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
@@ -100,7 +113,6 @@ class Updater:
                 loss.backward()
         sums.add_value("update/loss", total)
         self._step(step, update, sums)
-        seconds["plan"] += planned - started
         seconds["update"] += time.perf_counter() - planned
 
     def _loss(

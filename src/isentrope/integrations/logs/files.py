@@ -78,7 +78,8 @@ def json_rows(path: Path, run: str | None) -> LogRows:
 
 def jsonl_rows(path: Path, text: str, run: str | None) -> LogRows:
     """A JSON object a line. The last line may be cut short; a damaged one before it is an error."""
-    rows, lines = [], [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
+    rows: list[Mapping[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -188,7 +189,7 @@ def _rows_of_columns(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: column[at] for name, column in columns.items() if at < len(column)} for at in range(length)]
 
 
-def _json(path: Path, text: str) -> Any:
+def _json(path: Path, text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

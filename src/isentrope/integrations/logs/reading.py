@@ -28,7 +28,8 @@ def read_log(path: str | Path, *, columns: Mapping[str, str] | None = None) -> R
         columns: our metric key -> name in the log, where the guess is wrong; ``step`` names the column that counts the steps.
 
     Returns:
-        The log. A run's evaluations are among its raw columns too, as ``evaluation/pass@1`` and so on, at the steps that have a line.
+        The log. A run's evaluations are among its raw columns too, as ``evaluation/pass@1`` and so on, at the steps that have a
+        line.
 
     Raises:
         LogError: there is nothing to read, the format isn't known, or a named column isn't there.

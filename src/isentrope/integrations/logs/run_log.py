@@ -117,7 +117,7 @@ def to_columns(
     merged: dict[int, dict[str, float]] = {}
     for number, row in enumerate(numbers):
         at = number if best is None else row.get(best)
-        if at is None:
+        if at is None or row.keys() == {best}:
             continue
         if at != int(at):
             raise LogError(f"{path}: {best} is {at}; steps are whole numbers: name another column with step=NAME")

@@ -1,9 +1,9 @@
 """Scalars of TensorBoard event files, read without TensorBoard.
 
 An event file is a sequence of records: length (uint64), its checksum (4 bytes), the data, its checksum (4 bytes), little-endian.
-The data is the protocol buffer ``Event``; four of its fields matter here, and a field is skipped by its wire type alone. The layout is
-that of TensorFlow's ``record_writer``, ``event.proto``, ``summary.proto`` and ``tensor.proto``. Checksums aren't verified: a
-record that was cut short ends the file, as for a run that is still being written.
+The data is the protocol buffer ``Event``; four of its fields matter here, and a field is skipped by its wire type alone. The
+layout is that of TensorFlow's ``record_writer``, ``event.proto``, ``summary.proto`` and ``tensor.proto``. Checksums aren't
+verified: a record that was cut short ends the file, as for a run that is still being written.
 """
 
 from __future__ import annotations

@@ -25,7 +25,15 @@ SEQUENCE, GROUP, REWARD, TRUNCATED = (PREFIX + name for name in ("sequence", "gr
 KEPT = PREFIX + "kept"
 
 MULTIMODAL = (
-    *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles", "image_sizes"),
+    *(
+        "pixel_values",
+        "image_grid_thw",
+        "num_images",
+        "pixel_attention_mask",
+        "spatial_shapes",
+        "num_tiles",
+        "image_sizes",
+    ),
     *("token_type_ids", "mm_token_type_ids", "image_position_ids"),
 )
 """Inputs of models that see more than text; TRL's names."""
@@ -83,6 +91,12 @@ def token_batch(rows: Rows, columns: Mapping[str, Tensor]) -> TokenBatch:
         group_id_B=rows[GROUP],
         rollout_weight=rows.get("importance_sampling_ratio"),
     )
+
+
+def weighted_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
+    """(N,) float64: each sequence's reward as TRL sums it; NaN where no reward function gave one."""
+    total_N = (rewards_NF * weights_F.to(rewards_NF.device)[None, :]).nansum(dim=1)
+    return total_N.masked_fill(rewards_NF.isnan().all(dim=1), torch.nan).double()
 
 
 def joined(parts: Sequence[Rows]) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def refuse_other_trainers(args: Any) -> None:
     """AsyncGRPOTrainer's configuration in place of GRPOTrainer's."""
     if args is not None and type(args).__name__.startswith("Async"):
         raise RecipeError(
-            f"args is a {type(args).__name__}: AsyncGRPOTrainer isn't supported. It trains on samples of several policies at once, as "
-            "they arrive, so there is no rollout whose entropy could be held and no optimizer batch to plan. Give a GRPOConfig"
+            f"args is a {type(args).__name__}: AsyncGRPOTrainer isn't supported. It trains on samples of several policies at once, "
+            "as they arrive: there is no rollout whose entropy could be held, and no optimizer batch to plan. Give a GRPOConfig"
         )
 
 
@@ -105,8 +105,8 @@ def check_config(args: Any, objective: Objective) -> None:
     if args.steps_per_generation % split.accumulation:
         problems.append(
             f"steps_per_generation = {args.steps_per_generation} is no multiple of gradient_accumulation_steps = "
-            f"{split.accumulation}: an optimizer step would mix samples of two rollouts or see one twice, and could not be planned as "
-            f"a whole. Give {split.accumulation} for one update per rollout, or a multiple of it"
+            f"{split.accumulation}: an optimizer step would mix samples of two rollouts or see one twice, and could not be "
+            f"planned as a whole. Give {split.accumulation} for one update per rollout, or a multiple of it"
         )
     else:
         problems += objective_problems(objective, split.updates)
@@ -131,8 +131,8 @@ def objective_problems(objective: Objective, updates: int) -> list[str]:
     name, reinforce = type(objective).__name__, getattr(objective, "surrogate", "ppo") == "reinforce"
     if isinstance(objective, KLCov | ClipHigher) and (updates == 1 or reinforce):
         return [
-            f"{name} can't act with {updates} optimizer step per rollout: every ratio is 1. Raise steps_per_generation to two or more "
-            "times gradient_accumulation_steps, or take an objective that acts strictly on-policy: ClipCov, OPEFO"
+            f"{name} can't act with {updates} optimizer step per rollout: every ratio is 1. Raise steps_per_generation to two or "
+            "more times gradient_accumulation_steps, or take an objective that acts strictly on-policy: ClipCov, OPEFO"
         ]
     if reinforce and updates > 1:
         return [
@@ -202,6 +202,6 @@ def check_control(
         raise RecipeError(f"actuator {reason}")
     if name == "reference_kl" and not has_reference:
         raise RecipeError(
-            "actuator reference_kl needs a reference model, and TRL keeps one only where beta isn't 0: give GRPOConfig(beta=...) the "
-            "coefficient to start from, such as 0.001"
+            "actuator reference_kl needs a reference model, and TRL keeps one only where beta isn't 0: give GRPOConfig(beta=...) "
+            "the coefficient to start from, such as 0.001"
         )

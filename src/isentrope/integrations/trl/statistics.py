@@ -2,7 +2,8 @@
 
 TRL 1.16 gives the model a fused output head: ``model(..., labels=labels, fused_lm_head=True)`` returns log-probs and entropies
 without (T, V) logits. The same call, under a recording of :class:`StatisticsTap`, also gives the power sums that an entropy flow
-needs. So every input TRL prepares (images, router logits, chunks) stays TRL's, and DDP, FSDP and PEFT see the calls they always see.
+needs. So every input TRL prepares (images, router logits, chunks) stays TRL's, and DDP, FSDP and PEFT see the calls they always
+see.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The TRL releases this package works with, and the parts of them it stands on.
 
-TRL calls the methods that are overridden here private, so a release may rename them. Range and names are checked when the package is
-imported: another TRL is refused with what to install, never half used.
+TRL calls the methods that are overridden here private, so a release may rename them. Range and names are checked when a name of
+the package is first used: another TRL is refused with what to install, never half used.
 """
 
 from __future__ import annotations
