@@ -3,6 +3,7 @@
     python benchmarks/forecasting.py choose      what the method was chosen on: learning rates x updates of GRPO, and seed 0
     python benchmarks/forecasting.py judge       what it is judged by: six methods, seeds 1 to 3 (--seeds for others)
     python benchmarks/forecasting.py shared      do the methods share one law, seed by seed?
+    python benchmarks/forecasting.py shares      entropy consumed and score gained by each tenth of a run
 
 A finished run is not trained again; what is missing is, several at a time, one thread each.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from testbed import methods, run, sweep
 
 from isentrope.integrations.logs import RunLog, read_log
-from isentrope.laws import Forecast, fit_entropy_law, fit_shared_law, forecast
+from isentrope.laws import Forecast, fit_entropy_law, fit_shared_law, forecast, run_shares
 
 WINDOW = 10
 SAME = ("grpo_lr5e-5_u8_s0", "grpo_on_policy_lr1e-4_u1_s0")
@@ -147,20 +148,43 @@ def print_summary(rows: list[Row]) -> None:
 
 
 def print_shared(logs: dict[str, RunLog], seeds: Iterable[int]) -> None:
-    """Every method's run against GRPO's of the same seed."""
-    print(f"{'':24}{'a, b of grpo':>16}{'a, b':>16}{'rmse one':>10}{'each':>8}{'F':>8}{'p':>8}")
+    """Every method's run against GRPO's of the same seed, under the published and under the saturating law."""
+    print(
+        f"{'':24}{'a, b of grpo':>16}{'a, b':>16}{'rmse one':>10}{'each':>8}{'F':>8}{'p':>8}{'| saturating: one, each, p':>36}"
+    )
     for seed in seeds:
         base = logs[f"grpo_s{seed}"]
         for name in sorted(name for name in logs if name.endswith(f"_s{seed}") and name != base.path.name):
             both = [(log.columns["entropy/mean"], log.columns["reward/mean"]) for log in (base, logs[name])]
             law = fit_shared_law(both)
             pairs = "".join(f"{f'{a:.2f}, {b:.2f}':>16}" for a, b in law.each)
-            print(f"{name:24}{pairs}{law.rmse:10.3f}{law.rmse_each:8.3f}{law.f:8.1f}{law.p_value:8.3f}")
+            print(f"{name:24}{pairs}{law.rmse:10.3f}{law.rmse_each:8.3f}{law.f:8.1f}{law.p_value:8.3f}", end="")
+            law = fit_shared_law(both, law="saturating")
+            print(f"{law.rmse:20.3f}{law.rmse_each:8.3f}{law.p_value:8.3f}")
+
+
+def print_shares(logs: dict[str, RunLog]) -> None:
+    """Medians over the seeds of each method."""
+    print(f"{'consumed / gained':24}" + "".join(f"{tenth:>12}" for tenth in ("10 %", "20 %", "30 %", "50 %", "70 %")))
+    for method in dict.fromkeys(name.rpartition("_s")[0] for name in logs):
+        each = [
+            run_shares(log.columns["entropy/mean"], log.columns["reward/mean"])
+            for name, log in logs.items()
+            if name.rpartition("_s")[0] == method
+        ]
+        cells = []
+        for tenth in (0, 1, 2, 4, 6):
+            consumed, gained = (
+                np.median([getattr(shares[tenth], key) for shares in each])
+                for key in ("entropy_consumed", "score_gained")
+            )
+            cells.append(f"{f'{consumed:.0%} / {gained:.0%}':>12}")
+        print(f"{method:24}" + "".join(cells))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("choose", "judge", "shared"))
+    parser.add_argument("part", choices=("choose", "judge", "shared", "shares"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--first", type=float, default=0.15, help="share of the steps that is known")
@@ -177,6 +201,9 @@ def main() -> None:
         print(f"{name} has {len(logs[name].step)} of {arguments.steps} steps and is left out")
     if arguments.part == "shared":
         print_shared(finished, arguments.seeds)
+        return
+    if arguments.part == "shares":
+        print_shares(finished)
         return
     rows = [row(log, arguments.first) for log in finished.values()]
     print_rows(rows)

@@ -32,9 +32,9 @@ RANKS = {
     "rollout": 6,
     "training": 7,
     "integrations": 8,
-    "report": 8,
-    "cli": 9,
-    "__main__": 10,
+    "report": 9,
+    "cli": 10,
+    "__main__": 11,
 }
 """Where each part of the package stands. A part imports itself and parts of a lower rank."""
 
@@ -42,7 +42,7 @@ LIGHT = {
     **dict.fromkeys(("errors", "types", "control", "objectives", "tasks"), ()),
     "recipe": ("pydantic",),
     "evaluation": ("numpy",),
-    "laws": ("numpy", "scipy"),
+    "laws": ("numpy",),
 }
 """Parts that load without torch, and the third-party packages they may load at module level. What needs more imports it
 inside a function; objectives do so in ``plan``."""

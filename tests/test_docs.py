@@ -6,6 +6,7 @@ import ast
 import doctest
 import re
 import sys
+import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -108,3 +109,12 @@ def test_contributing_example_is_a_whole_objective(tmp_path: Path) -> None:
     left_out_BT = batch.mask & (plan.weight == 0)
     assert int(left_out_BT.sum()) == int(0.2 * batch.mask.sum())
     assert batch.entropy[left_out_BT].max() <= batch.entropy[batch.mask & ~left_out_BT].min()
+
+
+def test_extras_that_are_named_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for file in [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]:
+        text = file.read_text(encoding="utf-8")
+        named = {extra for group in re.findall(r"isentrope\[([a-z0-9,-]+)\]", text) for extra in group.split(",")}
+        named |= set(re.findall(r'\brequire\("[\w.]+", "([\w-]+)"', text))
+        assert named <= extras.keys(), file

@@ -39,3 +39,14 @@ def test_loss_by_hand() -> None:
     assert abs(net["OPEFO"]) < 0.01
     assert all(net[name] < -10 for name in ("GRPO", "ClipHigher", "ClipCov", "KLCov"))
     assert net["GRPO"] < net["ClipHigher"]
+
+
+def test_forecast() -> None:
+    """02: the law that made the run is found, and both intervals hold the end."""
+    (example,) = (path for path in EXAMPLES if path.stem == "02_forecast")
+    lines = run(example).splitlines()
+    measured = float(lines[-1].split()[-1])
+    assert "R = -0.1" in lines[0]
+    for line in lines[-3:-1]:
+        low, high = (float(word) for word in line.partition("interval ")[2].split()[0:3:2])
+        assert low < measured < high

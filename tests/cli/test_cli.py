@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import isentrope
+import isentrope.training
 from isentrope.cli import main
 from isentrope.errors import RunFolderError
 from isentrope.recipe import PRESETS, Recipe, recipe_names
@@ -19,6 +20,7 @@ from isentrope.recipe import PRESETS, Recipe, recipe_names
 @dataclass
 class Summary:
     stopped: bool = False
+    folder: Path = Path("no/such/run")
 
     def __str__(self) -> str:
         return "a summary"
@@ -51,7 +53,7 @@ class FakeTraining:
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     fake = FakeTraining()
     module = types.ModuleType("isentrope.training")
-    module.__dict__.update(train=fake.train, resume=fake.resume)
+    module.__dict__.update(train=fake.train, resume=fake.resume, __path__=isentrope.training.__path__)
     monkeypatch.setitem(sys.modules, "isentrope.training", module)
     return fake
 

@@ -43,7 +43,20 @@ def test_runs_on_one_law_are_seldom_refused_and_others_always() -> None:
     assert fit_shared_law(runs(generator, [0.25] * 3)).holds
 
 
+def test_a_bent_curve_is_shared_under_its_own_law_only() -> None:
+    """Two runs on one saturating curve, at different entropies: a line in exp(H) has another slope for each."""
+    generator, pairs = np.random.default_rng(5), []
+    for scale in (0.3, 1.0):
+        entropy = scale * falling(100)
+        noise = autoregressive(generator, 100, 0.3, 0.02)
+        pairs.append((entropy, np.clip(1 / (1 + (entropy / 0.15) ** 1.5) + noise, 0, 1)))
+    assert not fit_shared_law(pairs).holds
+    assert fit_shared_law(pairs, law="saturating").holds
+
+
 def test_a_law_is_shared_by_two_or_more() -> None:
+    with pytest.raises(LogError, match="law is 'cubic'"):
+        fit_shared_law([(falling(), falling())] * 2, law="cubic")
     with pytest.raises(LogError, match="1 run; a law is shared by two or more"):
         fit_shared_law([(falling(), falling())])
 

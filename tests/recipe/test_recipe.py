@@ -27,11 +27,11 @@ from isentrope.recipe.toml import toml_value
 
 
 def settings(model: type[Section], prefix: str = "") -> list[str]:
-    """The keys of a recipe outside the tables of the objective, the schedule, the controller and the stage."""
+    """The keys of a recipe outside the tables of the objective, the schedule, the controller, the stage and the further sets."""
     keys = []
     for name, field in model.model_fields.items():
         inner = field.annotation
-        if name in ("objective", "schedule", "controller", "stage"):
+        if name in ("objective", "schedule", "controller", "stage", "benchmarks"):
             continue
         if isinstance(inner, type) and issubclass(inner, Section):
             keys += settings(inner, f"{name}.")

@@ -47,10 +47,14 @@ def write_run(
         name=json.dumps(name or folder.name), seed=seed, steps=planned or steps, objective=objective
     ) + (SCHEDULE.format(schedule=schedule) if schedule else "")
     (folder / "config.toml").write_text(text, encoding="utf-8")
-    (folder / "manifest.json").write_text(json.dumps({"created": "2026-01-01T00:00:00+00:00", "versions": {"torch": "2"}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"created": "2026-01-01T00:00:00+00:00", "versions": {"torch": "2"}})
+    )
     lines = [change(line) for line in metric_lines(steps, generator, schedule is not None)]
     write_lines(folder / "metrics.jsonl", lines)
-    write_lines(folder / "evaluations.jsonl", [evaluation(step, 0.3 + 0.6 * step / max(1, steps)) for step in evaluations])
+    write_lines(
+        folder / "evaluations.jsonl", [evaluation(step, 0.3 + 0.6 * step / max(1, steps)) for step in evaluations]
+    )
     for step, rows in (rollouts or {}).items():
         write_lines(folder / "rollouts" / f"step-{step:06d}.jsonl", rows)
     return folder

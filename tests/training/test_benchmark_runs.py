@@ -13,7 +13,7 @@ from isentrope.errors import PolicyError
 from isentrope.tasks.base import Problem, Score
 from isentrope.tasks.evaluation_sets import EvaluationSet
 from isentrope.training.benchmark_folder import EvaluationFolder, read_samples
-from isentrope.training.benchmark_report import compare_folders, compare_text, means_of, table_text
+from isentrope.training.benchmark_report import compare_folders, compare_text, mean_text, means_of, table_text
 from isentrope.training.benchmark_runs import EvaluationSettings, encode_set, run_sets, sample_fractions, score_set
 from isentrope.types import Completion, Sampler
 from support.bigram import BigramPolicy, BigramSampler
@@ -185,7 +185,10 @@ def test_tables_say_what_the_scores_mean(tmp_path: Path) -> None:
         "greedy",
     ):
         assert part in text
-    assert means_of({"a": scores, "b": scores})["pass@2"] == pytest.approx(scores["rows"][0]["pass@2"])
+    means = means_of({"a": scores, "b": scores})
+    assert means["pass@2"] == pytest.approx(scores["rows"][0]["pass@2"])
+    words = "mean of 2 sets (4 samples each, temperature 1, top-p 1, correct from reward 1): avg@4 = pass@1 "
+    assert mean_text(means, {"a": scores, "b": scores}).startswith(words)
 
 
 def test_comparing_two_evaluations(tmp_path: Path) -> None:
@@ -193,7 +196,12 @@ def test_comparing_two_evaluations(tmp_path: Path) -> None:
     run(tmp_path / "b", SETTINGS, make_set(count=12), seed=3)
     run(tmp_path / "few", replace(SETTINGS, samples=2, temperature=0.5), make_set(count=6))
     tests, notes = compare_folders(tmp_path / "a", tmp_path / "b", k=[2, 64])
-    assert notes == []
+    assert notes == [
+        "A is bigram, temperature 1, top-p 1, correct from reward 1",
+        "B is bigram, temperature 1, top-p 1, correct from reward 1",
+        "parity: 4 samples of each problem in both",
+        "parity: pass@64 is undefined for 4 samples of each problem, so it isn't compared",
+    ]
     assert set(tests["parity"]) == {"avg@n", "pass@2", "majority@n", "greedy"}
     same, _ = compare_folders(tmp_path / "a", tmp_path / "a")
     assert (same["parity"]["avg@n"].difference, same["parity"]["avg@n"].p_value) == (0.0, 1.0)

@@ -141,7 +141,7 @@ def _run(
     for name, table in scores.items():
         print(table_text(name, table))
     if len(scores) > 1:
-        print(mean_text(means, len(scores)))
+        print(mean_text(means, scores))
     print(f"{time.perf_counter() - started:.0f} s; samples and scores: {path}")
     return 0
 

@@ -108,7 +108,7 @@ def forecast_command(arguments: argparse.Namespace) -> int:
     runs = [study(read_log(path, columns=columns), arguments) for path in arguments.logs]
     for run in runs:
         print_run(run, window=arguments.window)
-    shared, scaling = together(runs, sizes, arguments.seed)
+    shared, scaling = together(runs, sizes, arguments)
     print_together(runs, shared, scaling)
     if arguments.csv:
         write_csv(Path(arguments.csv), runs)
@@ -169,14 +169,22 @@ def study(log: RunLog, arguments: argparse.Namespace) -> RunForecast:
 
 
 def together(
-    runs: Sequence[RunForecast], sizes: Sequence[float], seed: int
-) -> tuple[SharedLaw | None, LawScaling | None]:
-    """One law for all runs, and a and b against size; None where there is one run, or no sizes."""
-    from isentrope.laws import fit_scaling, fit_shared_law
+    runs: Sequence[RunForecast], sizes: Sequence[float], arguments: argparse.Namespace
+) -> tuple[list[SharedLaw], LawScaling | None]:
+    """One law for all runs, the published one and the one that fits most of them best, and a and b against size."""
+    from isentrope.laws import SHAPES, fit_scaling, fit_shared_law
 
     if len(runs) < 2:
-        return None, None
-    shared = fit_shared_law([(run.entropy[: run.known], run.reward[: run.known]) for run in runs], seed=seed)
+        return [], None
+    best = [run.law.best for run in runs]
+    laws = dict.fromkeys(["exponential", max(best, key=best.count)])
+    pairs = [(run.entropy[: run.known], run.reward[: run.known]) for run in runs]
+    minimum, maximum = arguments.range
+    shared = [
+        fit_shared_law(pairs, law=law, minimum=minimum, maximum=maximum, seed=arguments.seed)
+        for law in laws
+        if law in SHAPES and law != "constant"
+    ]
     scaling = fit_scaling(sizes, [run.law.a for run in runs], [run.law.b for run in runs]) if sizes else None
     return shared, scaling
 

@@ -129,18 +129,20 @@ def forecast_rmse(forecast: Forecast, run: RunForecast) -> float:
     return float(np.sqrt(np.mean((forecast.mean[there][forecast.window - 1 :] - means) ** 2)))
 
 
-def print_together(runs: Sequence[RunForecast], shared: SharedLaw | None, scaling: LawScaling | None) -> None:
+def print_together(runs: Sequence[RunForecast], shared: Sequence[SharedLaw], scaling: LawScaling | None) -> None:
     """What several runs say together."""
-    if shared is not None:
+    if shared:
         print_table(
             "all runs",
             ["run", "a", "b", "ceiling", "rmse", "forecast", "interval"],
             [_summary(run) for run in runs],
         )
-        verdict = "nothing speaks against one law" if shared.holds else "the runs do not share one law"
+    for law in shared:
+        verdict = "nothing speaks against one law" if law.holds else "the runs do not share one law"
+        written = f"R = -{law.a:.3f} exp(H) + {law.b:.3f}" if law.law == "exponential" else f"the {law.law} law"
         print(
-            f"one law for all: R = -{shared.a:.3f} exp(H) + {shared.b:.3f}, rmse {shared.rmse:.4f} against {shared.rmse_each:.4f} "
-            f"with a law for each; F = {shared.f:.1f}, bootstrap p = {shared.p_value:.3f}: {verdict}"
+            f"one law for all, {written}: rmse {law.rmse:.4f} against {law.rmse_each:.4f} with a law for each; F = {law.f:.1f}, "
+            f"bootstrap p = {law.p_value:.3f}: {verdict}"
         )
     if scaling is not None:
         print(
@@ -174,11 +176,13 @@ def write_csv(path: Path, runs: Sequence[RunForecast]) -> None:
         raise _unwritable(path, error) from error
 
 
-def write_json(path: Path, runs: Sequence[RunForecast], shared: SharedLaw | None, scaling: LawScaling | None) -> None:
+def write_json(
+    path: Path, runs: Sequence[RunForecast], shared: Sequence[SharedLaw], scaling: LawScaling | None
+) -> None:
     """Everything as one JSON object; what isn't known is null."""
     data = {
         "runs": [_as_data(run) for run in runs],
-        "shared": None if shared is None else {**asdict(shared), "holds": shared.holds},
+        "shared": [{**asdict(law), "holds": law.holds} for law in shared],
         "scaling": None if scaling is None else asdict(scaling),
     }
     try:

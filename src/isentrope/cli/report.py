@@ -19,7 +19,11 @@ def add_parser(commands: Any) -> None:
         "runs", metavar="RUN", nargs="+", help="a run's folder, or another trainer's log: trainer_state.json, CSV, ..."
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="default: report.html, in the run's folder if there is one run"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="default: report.html, in the run's folder if there is one run",
     )
     parser.set_defaults(run_command=report_command)
 

@@ -100,4 +100,17 @@ def _finish(summary: RunSummary | None) -> int:
     if summary is None:  # of several processes the first one tells
         return 0
     print(summary)
-    return INTERRUPTED if summary.stopped else 0
+    if summary.stopped:
+        return INTERRUPTED
+    _report(summary.folder)
+    return 0
+
+
+def _report(folder: Path) -> None:
+    """The run's page, ``report.html`` in its folder. A run that is whole stays so where the page can't be made."""
+    from isentrope.report import build_report
+
+    try:
+        print(f"Report: {build_report([folder], folder / 'report.html')}")
+    except IsentropeError as error:
+        print(f"isentrope: note: no report was made: {error}", file=sys.stderr)

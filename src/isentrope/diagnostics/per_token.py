@@ -53,7 +53,7 @@ def per_token_columns(
         text_of: text of a token id.
     """
     chosen = within_budget(group_B, kept_B, [len(tokens) for tokens in tokens_B])
-    values = np.stack([columns[name].detach().double().cpu().numpy() for name in COLUMNS])
+    values = rounded(np.stack([columns[name].detach().double().cpu().numpy() for name in COLUMNS]))
     texts: dict[int, str] = {}
     rows: list[dict[str, list[Any]] | None] = []
     for row, (tokens, start) in enumerate(zip(tokens_B, start_B, strict=True)):
@@ -63,7 +63,7 @@ def per_token_columns(
         for token in tokens:
             if token not in texts:
                 texts[token] = text_of(token)
-        numbers = rounded(values[:, row, start : start + len(tokens)]).tolist()
+        numbers = values[:, row, start : start + len(tokens)].tolist()
         rows.append({"text": [texts[token] for token in tokens], **dict(zip(COLUMNS, numbers, strict=True))})
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+
 import numpy as np
 
 from isentrope.diagnostics.finding import Changes, Rule, Sighting
@@ -111,6 +112,11 @@ class ControllerSaturated(Rule):
             "verl": "the schedule of our method: a nearer target, or another actuator",
         }
     }
+
+    def missing(self, log: TrainingLog, limits: Thresholds) -> str | None:
+        if log.recipe is not None and not log.recipe.get("controller"):
+            return "the run has no controller"
+        return super().missing(log, limits)
 
     def threshold(self, limits: Thresholds) -> str:
         return (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from isentrope.errors import LogError
-from isentrope.laws.curves import SHAPES, fit_curve
+from isentrope.laws.curves import SHAPES, Curve, fit_curve
 from isentrope.laws.law import RESAMPLES, finite_pairs
 from isentrope.laws.resampling import block_draws
 
@@ -17,10 +18,12 @@ from isentrope.laws.resampling import block_draws
 class SharedLaw:
     """One law for several runs, against a law for each."""
 
+    law: str
+    """A key of ``SHAPES``."""
     a: float
-    """Of the shared law."""
+    """Of the shared law; c1 where that isn't the published one."""
     b: float
-    """Of the shared law."""
+    """Of the shared law; c0 where that isn't the published one."""
     each: tuple[tuple[float, float], ...]
     """(a, b) of every run by itself, in their order."""
     rmse: float
@@ -41,38 +44,52 @@ class SharedLaw:
 
 
 def fit_shared_law(
-    runs: Sequence[tuple[np.ndarray, np.ndarray]], *, level: float = 0.01, resamples: int = RESAMPLES, seed: int = 0
+    runs: Sequence[tuple[np.ndarray, np.ndarray]],
+    *,
+    law: str = "exponential",
+    level: float = 0.01,
+    minimum: float = 0.0,
+    maximum: float = 1.0,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> SharedLaw:
-    """Tests the claim that runs of one model with different algorithms lie on one curve R = -a exp(H) + b.
+    """Tests the claim that runs of one model with different algorithms lie on one curve.
 
     An F test whose null distribution is bootstrapped in blocks, since the points of a run are autocorrelated and the table's F
-    would refuse almost everything.
+    would refuse almost everything. A law that bends otherwise than the runs do is refused too, where they spend their steps at
+    different entropies; another law may then hold for all.
 
     Args:
         runs: (entropies, scores) of each run.
+        law: a key of ``SHAPES``; the published law unless said otherwise.
         level: p-value below which one law is refused.
+        minimum, maximum: of the scores, for the saturating law.
         resamples: bootstrapped data sets.
         seed: of the bootstrap.
 
     Raises:
-        LogError: fewer than two runs, or a run with too few points.
+        LogError: fewer than two runs, a run with too few points, or an unknown law.
     """
+    if law not in SHAPES:
+        raise LogError(f"law is {law!r}; give one of {', '.join(SHAPES)}")
     if len(runs) < 2:
         raise LogError(f"{len(runs)} run; a law is shared by two or more")
     pairs = [finite_pairs(entropy, reward) for entropy, reward in runs]
     generator = np.random.default_rng(seed)
     entropies, rewards = zip(*pairs, strict=True)
-    shape = SHAPES["exponential"]
-    shared = fit_curve(shape, np.concatenate(entropies), np.concatenate(rewards))
-    own = [fit_curve(shape, entropy, reward) for entropy, reward in pairs]
+    fit = partial(fit_curve, SHAPES[law], minimum=minimum, maximum=maximum)
+    shared = fit(np.concatenate(entropies), np.concatenate(rewards))
+    own = [fit(entropy, reward) for entropy, reward in pairs]
     drawn = []
     for (entropy, reward), curve in zip(pairs, own, strict=True):
-        residual = reward - curve.predict(entropy)
-        drawn.append(shared.predict(entropy) + block_draws(residual, (resamples, len(reward)), generator))
-    f, sse_shared, sse_each = _statistic(list(entropies), list(rewards))
-    null, _, _ = _statistic(list(entropies), drawn)
+        residual = (reward - curve.predict(entropy)) / curve.spread(curve.predict(entropy))
+        base = shared.predict(entropy)
+        drawn.append(base + shared.spread(base) * block_draws(residual, (resamples, len(reward)), generator))
+    f, sse_shared, sse_each = _statistic(fit, list(entropies), list(rewards))
+    null, _, _ = _statistic(fit, list(entropies), drawn)
     count = sum(len(reward) for reward in rewards)
     return SharedLaw(
+        law=law,
         a=float(shared.coefficients[1]),
         b=float(shared.coefficients[0]),
         each=tuple((float(curve.coefficients[1]), float(curve.coefficients[0])) for curve in own),
@@ -84,15 +101,13 @@ def fit_shared_law(
     )
 
 
-def _statistic(entropies: list[np.ndarray], rewards: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _statistic(
+    fit: Callable[[np.ndarray, np.ndarray], Curve], entropies: list[np.ndarray], rewards: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """F and the two sums of squares; scores are (n,) or (B, n) per run."""
-    shape = SHAPES["exponential"]
     every, scores = np.concatenate(entropies), np.concatenate(rewards, axis=-1)
-    sse_shared = np.sum((scores - fit_curve(shape, every, scores).predict(every)) ** 2, axis=-1)
-    parts = [
-        reward - fit_curve(shape, entropy, reward).predict(entropy)
-        for entropy, reward in zip(entropies, rewards, strict=True)
-    ]
+    sse_shared = np.sum((scores - fit(every, scores).predict(every)) ** 2, axis=-1)
+    parts = [reward - fit(entropy, reward).predict(entropy) for entropy, reward in zip(entropies, rewards, strict=True)]
     sse_each = np.sum(np.concatenate(parts, axis=-1) ** 2, axis=-1)
     m, count = len(entropies), len(every)
     f = ((sse_shared - sse_each) / (2 * (m - 1))) / np.maximum(sse_each / (count - 2 * m), 1e-300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,9 @@ def group_name(names: Sequence[str]) -> str:
     """
     if len(names) == 1:
         return names[0]
-    common = SEED_ENDING.sub("", commonprefix(list(names)))
+    first, last = min(names), max(names)  # what these two begin with, all between them do
+    shared = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    common = SEED_ENDING.sub("", first[:shared])
     return common or f"{names[0]} and {len(names) - 1} more"
 
 

@@ -66,9 +66,7 @@ def _forecast(run: ReportRun) -> dict[str, Any]:
     known = max(1, round(KNOWN_FRACTION * len(step))) if is_finished else len(step)
     horizon = last if is_finished else (planned or 0) - 1
     try:
-        ahead = forecast(
-            entropy[:known], reward[:known], step=step[:known], horizon=horizon, **_known_of(run)
-        )
+        ahead = forecast(entropy[:known], reward[:known], step=step[:known], horizon=horizon, **_known_of(run))
     except LogError as error:
         return {"reason": str(error)}
     return {**forecast_values(ahead), "finished": is_finished, "from": int(step[known - 1])}

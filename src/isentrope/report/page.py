@@ -10,7 +10,17 @@ from typing import Any
 
 STYLES = ("uplot/uPlot.min.css", "report.css")
 LIBRARY = "uplot/uPlot.iife.min.js"
-SCRIPTS = ("text.js", "figure.js", "drawing.js", "export.js", "series.js", "sections.js", "tables.js", "samples.js", "main.js")
+SCRIPTS = (
+    "text.js",
+    "figure.js",
+    "drawing.js",
+    "export.js",
+    "series.js",
+    "sections.js",
+    "tables.js",
+    "samples.js",
+    "main.js",
+)
 """In the order in which they run, inside one function: their names are nobody else's."""
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 """What could end a script element or begin a comment in it. JSON has these signs inside strings only."""

@@ -97,8 +97,8 @@ def read_runs(paths: Sequence[str | Path]) -> tuple[list[ReportRun], list[str]]:
             continue
         runs.append((read_log(path), path))
     if not runs:
-        names = ", ".join(str(path) for path in paths) or "nothing"
-        raise LogError(f"no run in {names} has finished a step yet, so there is nothing to report; try again later")
+        given = ", ".join(str(path) for path in paths) or "nothing"
+        raise LogError(f"no run in {given} has finished a step yet, so there is nothing to report; try again later")
     names = _distinct_names([log for log, _ in runs])
     return [_report_run(log, name) for (log, _), name in zip(runs, names, strict=True)], notes
 

@@ -34,12 +34,16 @@ def scores_of(runs: Sequence[ReportRun]) -> list[dict[str, Any]]:
         if len(runs) == 1:
             mean, low, high = np.array([curves[0][step] for step in steps.tolist()]).T
         else:
-            there = [(np.array(sorted(curve)), np.array([curve[step][0] for step in sorted(curve)])) for curve in curves if curve]
+            there = [
+                (np.array(sorted(curve)), np.array([curve[step][0] for step in sorted(curve)]))
+                for curve in curves
+                if curve
+            ]
             over_runs = band(steps, there)
             mean, low, high = over_runs.mean, over_runs.low, over_runs.high
-        values = {"step": steps, "mean": mean, "low": low, "high": high}
+        columns = {"step": steps, "mean": mean, "low": low, "high": high}
         settings = {key: number(about[name].get(key)) for key in ("problems", "samples", "temperature")}
-        rows.append({"set": name, "k": k, **{key: as_json(value) for key, value in values.items()}, **settings})
+        rows.append({"set": name, "k": k, **{key: as_json(value) for key, value in columns.items()}, **settings})
     return sorted(rows, key=lambda row: (row["set"] != HELD_OUT, row["set"], row["k"]))
 
 

@@ -18,9 +18,7 @@ def table_text(name: str, scores: Mapping[str, Any]) -> str:
     rows: Sequence[Mapping[str, Any]] = scores["rows"]
     first = rows[0]
     n = first["n"]
-    counts = f"{n} samples each" if isinstance(n, int) else f"{n[0]} to {n[1]} samples each"
-    drawn = f"{counts}, temperature {first['temperature']:g}, top-p {first['top_p']:g}" if n else "greedy only"
-    lines = [f"{name}: {first['problems']} problems, {drawn}, correct from reward {first['threshold']:g}"]
+    lines = [f"{name}: {first['problems']} problems, {_meaning(first)}"]
     metrics = [key for key in first if f"{key}/interval_95" in first]
     if "pass@1" in metrics and "avg@n" in metrics:
         metrics.remove("pass@1")  # the same number
@@ -44,9 +42,18 @@ def table_text(name: str, scores: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def mean_text(means: Mapping[str, float], sets: int) -> str:
-    """The mean over sets, each counted once."""
-    return f"mean of {sets} sets: " + ", ".join(f"{key} {value:.3f}" for key, value in means.items())
+def mean_text(means: Mapping[str, float], scores: Mapping[str, Mapping[str, Any]]) -> str:
+    """The mean over sets, each counted once. All of them are of the same number of samples and the same settings."""
+    first = next(iter(scores.values()))["rows"][0]
+    values = [f"{_title(key, first['n'])} {value:.3f}" for key, value in means.items() if key != "pass@1"]
+    return f"mean of {len(scores)} sets ({_meaning(first)}): {', '.join(values)}"
+
+
+def _meaning(row: Mapping[str, Any]) -> str:
+    n = row["n"]
+    counts = f"{n} samples each" if isinstance(n, int) else f"{n[0]} to {n[1]} samples each"
+    drawn = f"{counts}, temperature {row['temperature']:g}, top-p {row['top_p']:g}" if n else "greedy only"
+    return f"{drawn}, correct from reward {row['threshold']:g}"
 
 
 def means_of(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -75,13 +82,14 @@ def compare_folders(
     """Test two evaluations' scores on their common problems, for each common set and metric.
 
     Returns:
-        By set and metric the test; and notes on what else differs between the two.
+        By set and metric the test; and notes on what was sampled, and what else differs between the two.
 
     Raises:
         RunFolderError: a folder that is no evaluation's, or nothing to compare.
     """
     first, second = read_settings(a), read_settings(b)
-    notes = [
+    notes = [_side("A", first["settings"], threshold), _side("B", second["settings"], threshold)]
+    notes += [
         f"{key} is {first['settings'].get(key)!r} in A and {second['settings'].get(key)!r} in B"
         for key in sorted(first["settings"].keys() | second["settings"].keys())
         if key not in ("model", "weights", "seed") and first["settings"].get(key) != second["settings"].get(key)
@@ -110,6 +118,13 @@ def compare_folders(
     return tests, notes
 
 
+def _side(letter: str, settings: Mapping[str, Any], threshold: float) -> str:
+    drawn = ", ".join(
+        f"{key.replace('_', '-')} {settings[key]:g}" for key in ("temperature", "top_p") if key in settings
+    )
+    return f"{letter} is {settings.get('model')}, {drawn}, correct from reward {threshold:g}"
+
+
 def _results(path: str | Path, name: str, threshold: float) -> dict[int, ProblemSamples]:
     drawn: dict[int, dict[int, Mapping[str, Any]]] = {}
     for (problem, sample), row in read_samples(path, name).items():
@@ -133,9 +148,14 @@ def _tests(
 ) -> dict[str, PairedTest]:
     counts = [sorted({len(problem.correct) for problem in each}) for each in results]
     fewest = min(counts[0][0], counts[1][0])
-    if counts[0] != counts[1]:
+    if counts[0] == counts[1]:
+        notes.append(f"{name}: {_span(counts[0])} samples of each problem in both")
+    else:
         notes.append(f"{name}: A has {_span(counts[0])} samples of each problem, B {_span(counts[1])}")
     usable = [each for each in k if each <= fewest]
+    if len(usable) < len(k):
+        left = ", ".join(f"pass@{each}" for each in k if each > fewest)
+        notes.append(f"{name}: {left} is undefined for {fewest} samples of each problem, so it isn't compared")
     values = [[metric_values(problem, usable) for problem in each] for each in results]
     shared = [key for key in values[0][0] if all(key in each for side in values for each in side)]
     if counts[0] != counts[1] and "majority@n" in shared:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -270,8 +272,8 @@ def test_chosen_columns_are_checked(columns: dict[str, str], message: str) -> No
 def test_hostile_numbers(tmp_path: Path) -> None:
     """What is no finite number is missing, not evaluated: text, infinities, and integers beyond a float."""
     rows = [
-        {"step": 1, "reward": "__import__('os')", "entropy": float("inf")},
-        {"step": 2, "reward": 10**400, "entropy": True},
+        {"step": 1, "reward": "__import__('os')", "entropy": float("inf"), "loss": 1},
+        {"step": 2, "reward": 10**400, "entropy": True, "loss": 1},
         {"step": 3, "reward": " 0.5 ", "entropy": 0.25},
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -279,3 +281,16 @@ def test_hostile_numbers(tmp_path: Path) -> None:
     assert np.isnan(log.columns[REWARD][:2]).all()
     assert np.isnan(log.columns[ENTROPY][:2]).all()
     assert (log.columns[REWARD][2], log.columns[ENTROPY][2]) == (0.5, 0.25)
+
+
+def test_reading_and_forecasting_load_numpy_alone() -> None:
+    code = (
+        "import sys, isentrope.integrations.logs, isentrope.laws; print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - set(sys.stdlib_module_names) <= {
+        "isentrope",
+        "numpy",
+        "__main__",
+        "__mp_main__",
+    } | {name for name in done.stdout.split() if name.startswith("_")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,11 +67,12 @@ class Window:
             name: torch.cat([torch.nn.functional.pad(each[name], (0, width - each[name].shape[1])) for each in columns])
             for name in columns[0]
         }
-        batch = token_batch(joined(parts), whole)
+        rows = joined(parts)
+        batch = token_batch(rows, whole)
         entropy_BT = torch.where(batch.mask, batch.entropy, torch.zeros_like(batch.entropy))
         return cls(
             batch=batch,
-            plan=objective.plan(batch, seed=seed, comm=comm),
+            plan=_plan_in_rows(objective, batch, rows["prompt_mask"].sum(1), seed=seed, comm=comm),
             denominator=loss_denominator(batch.mask, settings.aggregation, max_length=settings.max_length, comm=comm),
             sizes=[len(part["completion_ids"]) for part in parts],
             entropy=(float(entropy_BT.double().sum()), float(batch.mask.sum())),
@@ -115,12 +117,34 @@ class Window:
         }
 
 
+def _plan_in_rows(
+    objective: Objective, batch: TokenBatch, prompt_B: Tensor, *, seed: Seed, comm: Communicator
+) -> TokenPlan:
+    """The plan of (B, T) responses, made with every token at its place in the whole row, behind ``prompt_B`` tokens of prompt.
+
+    A random selection is drawn by (sequence, position), and this is the position that the local engine goes by.
+    """
+    rows, length = batch.mask.shape
+    width = int(prompt_B.max()) + length if rows else length
+    index_BT = prompt_B[:, None] + torch.arange(length, device=prompt_B.device)[None, :]
+
+    def moved(values: Any) -> Any:
+        if values is None or values.shape != batch.mask.shape:
+            return values
+        return values.new_zeros(rows, width).scatter(1, index_BT, values)
+
+    columns = {name: moved(getattr(batch, name)) for name in batch.__dataclass_fields__}
+    plan = objective.plan(TokenBatch(**columns), seed=seed, comm=comm)
+    parts = {name: getattr(plan, name).gather(1, index_BT) for name in ("weight", "penalty", "clip_low", "clip_high")}
+    return TokenPlan(**parts, statistics=plan.statistics)
+
+
 def check_loss(loss: Tensor, micro_batch: int, step: int) -> None:
     """Raises NonFiniteError for a loss that is NaN or infinite, before its gradient is taken."""
     if not bool(torch.isfinite(loss.detach())):
         raise NonFiniteError(
             f"the loss of micro-batch {micro_batch} in step {step} is {float(loss.detach())}. The parameters were not changed. "
-            "Likely a learning rate that is too high, or a reward or model that isn't finite: look at entropy and grad_norm before it"
+            "Likely a learning rate that is too high, or a reward or model that isn't finite: look at the entropy before it"
         )
 
 

@@ -8,7 +8,7 @@ function chartOptions(spec, parts, width, height, hooks) {
   const series = [{}];
   const bands = [];
   for (const part of lines) {
-    const few = part.y.length <= 30;
+    const few = part.y.length <= 12;
     series.push({
       label: part.label,
       stroke: part.faint ? faded(part.colour, 0.28) : part.colour,
@@ -71,11 +71,11 @@ function axis(settings) {
 
 /** The range of an axis: of all parts' finite values, with room at the ends, from 0 where that is near. */
 function rangeOf(spec, parts, side, low = Infinity, high = -Infinity) {
-  if (side === "x" || spec.scatter || low === null || !Number.isFinite(low)) {
+  if (side === "x" || spec.scatter || spec.logX || low === null || !Number.isFinite(low)) {
     low = Infinity;
     high = -Infinity;
     for (const part of parts) {
-      for (const column of side === "x" ? [part.x] : [part.y, part.low, part.high]) {
+      for (const column of side === "x" ? [part.x] : [part.y, part.low, part.high, part.errorLow, part.errorHigh]) {
         for (const value of column ?? []) {
           if (value === null || value === undefined) continue;
           if (value < low) low = value;

@@ -102,7 +102,7 @@ function groupNode(group, measure, range, find) {
   const prompt = el("div", { class: "text" });
   fill(prompt, group.prompt, find);
   const rewards = group.rank.map((sample) => sample.reward).filter((value) => value !== null);
-  const about = el("div", { class: "about" }, group.problem === null ? "prompt" : `problem ${plain(group.problem, 40)}`, el("span", { text: `answer: ${plain(whole(group.answer), 80) || SVG_NONE}` }), el("span", { text: `mean reward ${show(mean(rewards))} of ${plural(group.rank.length, "sample")}` }));
+  const about = el("div", { class: "about" }, group.problem === null ? "prompt" : `problem ${plain(group.problem, 40)}`, el("span", { text: `answer: ${plain(whole(group.answer), 80) || NONE}` }), el("span", { text: `mean reward ${show(mean(rewards))} of ${plural(group.rank.length, "sample")}` }));
   return el("section", { class: "group" }, el("div", { class: "prompt" }, about, prompt), merged(group.samples).map((sample) => sampleNode(sample, measure, range, find)));
 }
 
@@ -125,7 +125,7 @@ function sampleNode(sample, measure, range, find) {
   if (!text.childNodes.length) text.append(el("span", { class: "left-out", text: "empty completion" }));
   const times = sample.times > 1 ? el("span", { class: "soft", text: ` \u00d7 ${sample.times}` }) : null;
   const verdict = el("div", { class: `verdict ${sample.reward > 0 ? "good" : "bad"}` }, `reward ${show(sample.reward)}`, times);
-  const facts = [sample.tokens === undefined ? null : plural(sample.tokens, "token"), sample.entropy === null ? null : `${show(sample.entropy)} nats/token`, sample.finished === false ? "cut off" : null, sample.malformed ? "malformed" : null, sample.kept === false ? "not trained on" : null];
+  const facts = [sample.tokens === undefined ? null : plural(sample.tokens, "token"), sample.entropy === null ? null : `${show(sample.entropy)} nats/token`, sample.finished === false ? "cut off" : null, sample.malformed ? "malformed" : null, sample.kept === false ? "not trained on" : null, measure !== "none" && !sample.per_token?.[measure] ? "no numbers per token stored" : null];
   return el("div", { class: "sample" }, verdict, text, el("div", { class: "about", text: facts.filter(Boolean).join(" \u00b7 ") }));
 }
 

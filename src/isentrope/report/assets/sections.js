@@ -114,14 +114,14 @@ function flowFigures() {
   return [
     family({ id: "flow", title: "Entropy flow", unit, about: "First-order estimate of what the update does to the entropy; net is raising less lowering." }, [
       { key: "flow/net", label: "net" }, { key: "flow/raising", label: "raising" }, { key: "flow/lowering", label: "lowering" },
-      { key: "flow/net_unweighted", label: "net before weighting" },
+      { key: "flow/net_unweighted", label: "net before weighting", unlike: "flow/net" },
     ]) ?? { title: "Entropy flow", key: "flow/net" },
     family({ id: "quadrants", title: "Flow by quadrant", unit, about: "Sign of the advantage, and whether the token is more or less likely than exp(\u2212H)." }, [
       { key: "flow/positive_likely", label: "A > 0, likely" }, { key: "flow/positive_unlikely", label: "A > 0, unlikely" },
       { key: "flow/negative_likely", label: "A < 0, likely" }, { key: "flow/negative_unlikely", label: "A < 0, unlikely" },
     ]) ?? { title: "Flow by quadrant", key: "flow/positive_likely" },
     family({ id: "clip", title: "Clipping", unit: "fraction of tokens", zero: true }, [
-      { key: "clip/high_fraction", label: "at the upper clip" }, { key: "clip/low_fraction", label: "at the lower clip" }, { key: "objective/selected_fraction", label: "selected by the method" },
+      { key: "clip/high_fraction", label: "at the upper clip" }, { key: "clip/low_fraction", label: "at the lower clip" }, { key: "objective/selected_fraction", label: "selected by the method", unlessZero: true },
     ]) ?? { title: "Clipping", key: "clip/high_fraction" },
     family({ id: "clipped-flow", title: "Flow that the clip stops", unit, about: "Entropy flow of the tokens without gradient at the upper and at the lower clip, had they been let through." }, [
       { key: "flow/clipped_high", label: "upper clip" }, { key: "flow/clipped_low", label: "lower clip" },

@@ -80,13 +80,20 @@ function logged(...keys) {
 
 /** A figure of metrics that belong together: with one experiment all of them at once, else one at a time. */
 function family(spec, members) {
-  const present = members.filter((member) => logged(member.key).length);
+  const present = members.filter((member) => logged(member.key).length && !isRedundant(member));
   const together = groups.length === 1 && present.length > 1 && new Set(present.map((member) => member.unit ?? spec.unit)).size === 1;
   const all = { value: "all", label: "all", unit: spec.unit };
   const variants = [...(together ? [all] : []), ...present.map((member) => ({ value: member.key, label: member.label, unit: member.unit ?? spec.unit, about: member.about }))];
   const note = (variant) => [variants.find((each) => each.value === variant)?.about, spec.about].filter(Boolean).join(" ");
   const parts = (variant) => (variant === "all" ? familyParts(present) : curves(variant));
   return present.length ? { overSteps: true, ...spec, variants, parts, note, unit: variants[0].unit } : null;
+}
+
+/** A metric that says no more than another one here: the flow before a weighting that isn't done, a selection of nothing. */
+function isRedundant({ key, unlike, unlessZero }) {
+  const columns = runs.map((run) => run.columns[key]).filter(Boolean);
+  if (unlessZero) return columns.every((column) => column.every((value) => !value));
+  return Boolean(unlike) && runs.every((run) => JSON.stringify(run.columns[key]) === JSON.stringify(run.columns[unlike]));
 }
 
 function familyParts(members) {

@@ -48,14 +48,14 @@ function headline(group, members) {
     return el("p", { class: "big", title: "with its 95 % interval" }, show(one.mean.at(-1)), el("small", { text: `pass@${one.k}${bounds}` }));
   }
   const reward = mean(members.map((run) => run.ends["reward/mean"]?.[1]));
-  return el("p", { class: "big" }, show(reward), el("small", { text: reward === null ? "no reward logged" : "reward at the end, not evaluated" }));
+  return el("p", { class: "big" }, show(reward), el("small", { text: reward === null ? "no reward logged" : "training reward, not evaluated" }));
 }
 
 function table(head, rows, numeric = () => false) {
   const mark = (at) => (numeric(at) ? "number" : null);
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": head.filter(Boolean).map((name) => plain(name, 30)).join(", ") }, el("table", {},
     el("thead", {}, el("tr", {}, head.map((name, at) => el("th", { scope: "col", class: mark(at), text: plain(name, 60) })))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, at) => el(at ? "td" : "th", { class: at ? [mark(at), value === undefined ? "none" : null].filter(Boolean).join(" ") || null : null, scope: at ? null : "row" }, value instanceof Node ? value : plain(value ?? SVG_NONE, 400))))))));
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, at) => el(at ? "td" : "th", { class: at ? [mark(at), value === undefined ? "none" : null].filter(Boolean).join(" ") || null : null, scope: at ? null : "row" }, value instanceof Node ? value : plain(value ?? NONE, 400))))))));
 }
 
 function named(place, text) {
@@ -114,7 +114,7 @@ function recipeSection() {
 /** A column for each experiment: its runs differ in name, seed and output alone. */
 function recipeDifferences(shown) {
   const keys = data.differences.recipe;
-  const seeds = ["seed", ...shown.map((group) => group.runs.map((at) => runs[at].seed ?? SVG_NONE).join(", "))];
+  const seeds = ["seed", ...shown.map((group) => group.runs.map((at) => runs[at].seed ?? NONE).join(", "))];
   const rows = keys.map((key) => [el("code", { text: plain(key) }), ...shown.map((group) => runs[group.runs[0]].recipe[key])]);
   const same = keys.length ? null : el("p", { class: "intro", text: "The recipes differ in name, seed and output alone." });
   return [el("h3", { text: "What differs between the recipes" }), same, table(["key", ...shown.map(groupLabel)], [seeds, ...rows])];

@@ -1,6 +1,6 @@
 // Elements, numbers and hostile text. Every text of the data goes through a text node; nothing here parses markup.
 
-const SVG_NONE = "\u2013";
+const NONE = "\u2013";
 const data = JSON.parse(document.getElementById("data").textContent);
 
 /** An element. `settings`: class, text, on (listeners), style (properties); everything else is an attribute. */
@@ -20,7 +20,7 @@ function el(tag, settings = {}, ...children) {
 
 /** A number with so many significant digits, a thin space between thousands, a dash for what isn't known. */
 function show(value, digits = 3) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return SVG_NONE;
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e7 || size < 1e-4) return minus(value.toExponential(Math.max(0, digits - 2)).replace("e+", "e"));
@@ -34,7 +34,9 @@ function minus(text) {
 
 /** Numbers of an axis: all with the decimals that the distance of two ticks needs. */
 function ticks(values, distance) {
-  const decimals = Math.max(0, -Math.floor(Math.log10(distance) + 1e-9));
+  let decimals = Math.max(0, -Math.floor(Math.log10(distance) + 1e-9));
+  const scaled = distance * 10 ** decimals;
+  if (Math.abs(scaled - Math.round(scaled)) > 1e-6) decimals += 1; // 0.025 takes three
   return values.map((value) => {
     if (value === null || value === undefined) return "";
     if (value !== 0 && (Math.abs(value) >= 1e7 || decimals > 5)) return minus(value.toExponential(1).replace("e+", "e"));
@@ -43,7 +45,7 @@ function ticks(values, distance) {
 }
 
 function seconds(value) {
-  if (value === null || value === undefined) return SVG_NONE;
+  if (value === null || value === undefined) return NONE;
   if (value < 120) return `${show(value)} s`;
   if (value < 7200) return `${show(value / 60)} min`;
   return `${show(value / 3600)} h`;
@@ -58,8 +60,7 @@ const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u
 
 /** The name of a sign that has no visible form. */
 function oddName(sign) {
-  const code = sign.charCodeAt(0);
-  return code < 0x20 ? String.fromCharCode(0x2400 + code) : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+  return `U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
 /** A short text for labels: odd signs named, cut at a length. */
