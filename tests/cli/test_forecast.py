@@ -146,6 +146,8 @@ def test_a_log_whose_columns_are_not_recognised(tmp_path: Path, capsys: pytest.C
         in said
     )
     assert "one of gain, h" in said
+    assert main(["forecast", str(write_log(tmp_path / "short.csv", steps=5))]) == 2
+    assert "short.csv: 5 steps have both an entropy and a score; the law needs 8 or more" in capsys.readouterr().err
     assert main(["forecast", str(tmp_path / "gone")]) == 2
     assert "is not there; give a run's folder" in capsys.readouterr().err
 

@@ -48,6 +48,7 @@ def test_intervals_grow_with_the_distance() -> None:
     assert width[5] < width[50] < width[-1]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_final_score_of_simulated_runs() -> None:
     """Entropy falls as a power whose slope is another for every run and drifts; scores follow the law with AR(1) noise."""
     generator, held = np.random.default_rng(11), 0

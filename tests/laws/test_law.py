@@ -61,6 +61,7 @@ def test_huber_withstands_outliers() -> None:
     assert abs(robust.ceiling - 0.65) < 0.005 < abs(plain.ceiling - 0.65)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [0.0, 0.6])
 def test_intervals_cover_a_b_and_the_ceiling(r: float) -> None:
     """80 % intervals on 200 simulated runs."""

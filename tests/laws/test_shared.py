@@ -33,6 +33,7 @@ def test_f_by_hand() -> None:
     assert law.rmse_each == pytest.approx(np.sqrt(0.016 / 8))
 
 
+@pytest.mark.slow
 def test_runs_on_one_law_are_seldom_refused_and_others_always() -> None:
     generator = np.random.default_rng(3)
     p_values = [fit_shared_law(runs(generator, [0.25] * 3), resamples=99, seed=seed).p_value for seed in range(60)]

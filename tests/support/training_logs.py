@@ -125,7 +125,7 @@ def faulty_logs() -> dict[str, SimulatedLog]:
         ),
         "malformed_entropy": simulate(27, **{"rollout/malformed_fraction": 0.01 + 0.2 * t, "entropy/mean": 0.45}),
         "covariance_concentrated": simulate(28, **{"covariance/top_token_fraction": 0.3 + 0.5 * t}),
-        "off_policy_drift": simulate(29, **{"clip/low_fraction": 0.02 + 0.15 * t, "clip/high_fraction": 0.05}),
+        "off_policy_drift": simulate(29, **{"clip/low_fraction": 0.01 + 0.15 * t, "clip/high_fraction": 0.01}),
     }
 
 

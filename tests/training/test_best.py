@@ -14,7 +14,7 @@ def test_the_best_is_the_first_with_the_highest_mean_of_ten() -> None:
     for step in range(9):
         assert not best.update(step, 1.0)  # nine lucky steps are not ten
         assert not best.checkpointed(step + 1)
-    assert best.step is None
+    assert best.state()["step"] is None
     assert best.update(9, 0.0)
     assert best.checkpointed(10)
     assert (best.step, best.reward) == (10, 0.9)

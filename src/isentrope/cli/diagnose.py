@@ -66,7 +66,9 @@ def _print(log: RunLog, diagnosis: Diagnosis) -> None:
     from isentrope.cli.tables import plain
 
     count = len(diagnosis.findings)
-    found = "no fault found" if not count else f"{count} fault{'s' if count > 1 else ''} found"
+    found = f"{count} fault{'s' if count > 1 else ''} found" if count else "no fault found"
+    if not diagnosis.checked:
+        found = "nothing could be checked"
     print(f"{plain(log.name)}: {diagnosis.steps} steps ({log.kind}), {diagnosis.checked} rules applied: {found}")
     if log.kind != "isentrope":
         taken = ", ".join(f"{key} = {name}" for key, name in log.guesses.items())

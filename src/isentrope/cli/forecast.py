@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isentrope.errors import IsentropeError
+from isentrope.errors import IsentropeError, LogError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +105,13 @@ def forecast_command(arguments: argparse.Namespace) -> int:
         raise ForecastError(f"--range is {arguments.range[0]:g} {arguments.range[1]:g}; give the lower end first")
     from isentrope.integrations.logs import read_log
 
-    runs = [study(read_log(path, columns=columns), arguments) for path in arguments.logs]
+    runs = []
+    for path in arguments.logs:
+        log = read_log(path, columns=columns)
+        try:
+            runs.append(study(log, arguments))
+        except LogError as error:
+            raise ForecastError(f"{path}: {error}") from error
     for run in runs:
         print_run(run, window=arguments.window)
     shared, scaling = together(runs, sizes, arguments)

@@ -98,6 +98,8 @@ def _print_forecasts(run: RunForecast, window: int) -> None:
         last = int(run.step[-1])
         if until == last:
             print("half as many steps again are expected to gain less than 0.01: not worth it by the score alone")
+        elif run.ahead is not None and until == int(run.ahead.step[-1]):
+            print("worth going on: as far as this forecast reaches, half as many steps again gain 0.01 or more")
         else:
             print(f"worth going on to step {until}: until then half as many steps again gain 0.01 or more")
     if run.ahead is not None:

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 STEPS_READ = 40
 """Files of samples that are read, spread evenly over the run."""
 TOKENS_SHOWN = 8
+TOP_SHARES = {
+    "covariance/top_1_in_5000": "1 in 5000",
+    "covariance/top_1_in_500": "1 in 500",
+    "covariance/top_1_in_50": "1 in 50",
+    "covariance/top_1_in_5": "1 in 5",
+    "covariance/top_1_in_2": "1 in 2",
+    "covariance/top_all": "all",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +102,12 @@ def _top_covariances(log: RunLog) -> dict[str, tuple[float, float]]:
     import numpy as np
 
     table = {}
-    for key in [each for each in log.columns if each.startswith("covariance/top_1_in") or each == "covariance/top_all"]:
-        known = log.columns[key][np.isfinite(log.columns[key])]
+    for key, name in TOP_SHARES.items():
+        values = log.columns.get(key, np.empty(0))
+        known = values[np.isfinite(values)]
         if len(known):
-            name = key.removeprefix("covariance/top_").replace("_", " ")
             table[name] = (float(known[0]), float(known[-max(1, len(known) // 10) :].mean()))
-    return dict(sorted(table.items(), key=lambda item: -item[1][0]))
+    return table
 
 
 def _without_nan(value: Any) -> Any:

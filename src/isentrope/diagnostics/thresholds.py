@@ -43,7 +43,7 @@ class Thresholds:
     """Concentration: 2 % of the tokens carry more than this share of the covariance."""
     top_prompt_fraction: float = 0.5
     """Concentration: one prompt of at least 4 carries more than this share of it."""
-    clip_fraction: float = 0.1
+    clip_fraction: float = 0.05
     """Off-policy drift: more tokens than this lie beyond the clip, both sides together."""
     policy_kl: float = 0.05
     """Off-policy drift, where a log has verl's `actor/ppo_kl`: more nats than this per token."""

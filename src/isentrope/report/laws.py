@@ -9,12 +9,13 @@ import numpy as np
 
 from isentrope.errors import LogError
 from isentrope.laws import EntropyLaw, Forecast, fit_entropy_law, forecast
+from isentrope.laws.forecasting import LEAST_KNOWN
 from isentrope.report.curves import as_json, number
 from isentrope.report.groups import Group
 from isentrope.report.runs import ReportRun
 
 KNOWN_FRACTION = 0.15
-"""Share of a finished run's steps that its forecast may see: as in the paper."""
+"""Share of a finished run's steps that its forecast may see, as in the paper; of a short run, as few as a forecast needs."""
 MOST_PAIRS = 2000
 """Steps of a run that are fitted; of a longer one every n-th, so that the bootstrap takes no more than a second."""
 GRID = 60
@@ -63,13 +64,13 @@ def _forecast(run: ReportRun) -> dict[str, Any]:
     planned = run.planned_steps
     last = int(run.log.step[-1])
     is_finished = planned is None or last >= planned - 1
-    known = max(1, round(KNOWN_FRACTION * len(step))) if is_finished else len(step)
+    known = max(LEAST_KNOWN, round(KNOWN_FRACTION * len(step))) if is_finished else len(step)
     horizon = last if is_finished else (planned or 0) - 1
     try:
         ahead = forecast(entropy[:known], reward[:known], step=step[:known], horizon=horizon, **_known_of(run))
     except LogError as error:
         return {"reason": str(error)}
-    return {**forecast_values(ahead), "finished": is_finished, "from": int(step[known - 1])}
+    return {**forecast_values(ahead), "finished": is_finished, "from": int(step[min(known, len(step)) - 1])}
 
 
 def forecast_values(ahead: Forecast) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from isentrope.diagnostics.flow import clipped_flows, quadrant_flows, update_flows
 from isentrope.integrations.trl.driver import FLOWS, Driver
 from isentrope.integrations.trl.journal import RunState
 from isentrope.integrations.trl.rows import Table, added, rollout_pairs
 from isentrope.training.metrics import MetricSums
-from isentrope.types import Communicator, Pair
+from isentrope.types import Communicator, Objective, Pair, TokenBatch, TokenPlan
 
 
 class StepMeter:
@@ -90,6 +91,12 @@ class StepMeter:
         state.flow = (0.0, *state.flow[1:]) if None in flow and None not in state.flow else flow
         state.entropy, state.step = entropy, state.step + 1
         return line
+
+
+def update_pairs(batch: TokenBatch, plan: TokenPlan, objective: Objective) -> dict[str, Pair]:
+    """Flows of an optimizer batch by quadrant and by what the clip holds back, of this rank's rows; they add up over the ranks."""
+    flow_BT, clipped_BT = update_flows(batch, plan, objective.surrogate_function())
+    return {**quadrant_flows(flow_BT, batch), **clipped_flows(clipped_BT, batch)}
 
 
 def trl_names(pairs: Mapping[str, Pair], statistics: Mapping[str, Pair]) -> dict[str, float]:

@@ -206,8 +206,9 @@ class RecipeTrainer(EntropyGRPOTrainer):
 
     def begin(self, global_step: int, max_steps: int) -> None:
         super().begin(global_step, max_steps)
-        if global_step == 0 and self.recipe.evaluation.every:
-            evaluation = self._evaluate_here(0)
+        step, every = self.run_state.step, self.recipe.evaluation.every
+        if every and step % every == 0 and step < self.recipe.steps:  # a resumed run makes that of its first step again
+            evaluation = self._evaluate_here(step)
             if evaluation is not None:
                 self.journal.append_evaluation(evaluation)
 

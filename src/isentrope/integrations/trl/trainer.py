@@ -28,12 +28,13 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from isentrope.advantages import ADVANTAGES
 from isentrope.control import Actuator, Controller, EntropyController, Schedule
+from isentrope.diagnostics.positions import quarter_entropies
 from isentrope.errors import RunFolderError
 from isentrope.integrations.trl.callback import StepCallback
 from isentrope.integrations.trl.communicator import ProcessCommunicator
 from isentrope.integrations.trl.description import description
 from isentrope.integrations.trl.journal import Journal, RunState, sample_rows
-from isentrope.integrations.trl.meter import StepMeter, trl_names
+from isentrope.integrations.trl.meter import StepMeter, trl_names, update_pairs
 from isentrope.integrations.trl.method import Method
 from isentrope.integrations.trl.rows import (
     GROUP,
@@ -199,11 +200,15 @@ class EntropyGRPOTrainer(GRPOTrainer):
         self.meter.add_texts({**logged, "answer": answers})
         if columns is not None:
             output = with_statistics(output, columns)
-            self.meter.tables.append(rollout_table(output, columns, self.comm))
+            self._take_table(output, columns)
             if not self.method.observes:
                 self._steer()
         self.meter.seconds["rollout"] += time.perf_counter() - started
         return output
+
+    def _take_table(self, rows: Rows, columns: dict[str, Tensor]) -> None:
+        self.meter.tables.append(rollout_table(rows, columns, self.comm))
+        self.meter.add_local(quarter_entropies(columns["entropy"], response_mask(rows)))
 
     def _labels(self, output: Rows) -> dict[str, Tensor]:
         """Our columns of the rollout: ids over all ranks, rewards, and what our own advantages are made of."""
@@ -292,6 +297,7 @@ class EntropyGRPOTrainer(GRPOTrainer):
         )
         self.meter.sums.add(self._window.plan.statistics)
         self.meter.add_local({"trl/entropy": self._window.entropy})
+        self.meter.add_local(update_pairs(self._window.batch, self._window.plan, self.method.objective))
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         if not self.model.training:
@@ -359,10 +365,11 @@ class EntropyGRPOTrainer(GRPOTrainer):
         seen, self._observed = joined(self._observed), []
         columns = statistics_of(seen)
         if not self.meter.tables:  # a rollout that the window itself is the first to look at
-            self.meter.tables.append(rollout_table(seen, columns, self.comm))
+            self._take_table(seen, columns)
         batch = token_batch(seen, columns)
         plan = self.method.objective.plan(batch, seed=0, comm=self.comm)
         self.meter.sums.add(plan.statistics)
+        self.meter.add_local(update_pairs(batch, plan, self.method.objective))
         self.meter.seconds["plan"] += time.perf_counter() - started
         return 1
 

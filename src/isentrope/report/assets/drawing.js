@@ -2,6 +2,9 @@
 
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 
+/** Distances of ticks over steps: whole numbers. */
+const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
+
 /** The options of a uPlot chart for parts {label, colour, x, y, low, high, dash, faint, kind}. */
 function chartOptions(spec, parts, width, height, hooks) {
   const lines = parts.filter((part) => part.kind !== "points");
@@ -43,7 +46,7 @@ function chartOptions(spec, parts, width, height, hooks) {
       y: { range: (chart, low, high) => rangeOf(spec, parts, "y", low, high) },
     },
     axes: [
-      axis({ label: spec.xLabel ?? "step", values: (chart, splits, _, __, distance) => ticks(splits, distance || 1), ...(spec.xTicks ? { splits: () => spec.xTicks(parts), values: (_, splits) => ticks(splits, 1), filter: null } : { space: 56 }) }),
+      axis({ label: spec.xLabel ?? "step", values: (chart, splits, _, __, distance) => ticks(splits, distance || 1), ...(spec.xTicks ? { splits: () => spec.xTicks(parts), values: (_, splits) => ticks(splits, 1), filter: null } : { space: 56, incrs: spec.overSteps ? WHOLE : undefined }) }),
       axis({ size: (chart, values) => 16 + 7 * Math.max(2, ...(values ?? []).map((text) => text.length)), space: 34, values: (chart, splits, _, __, distance) => ticks(splits, distance || 1) }),
     ],
     hooks,
