@@ -129,13 +129,25 @@ def test_a_target_that_is_followed_is_no_collapse_and_one_that_is_missed_is() ->
     assert [len(diagnose(log).findings) for log in (followed, missed)] == [0, 1]
 
 
+def test_a_rising_target_that_costs_the_reward_is_an_explosion() -> None:
+    rising, falling = 0.4 + np.arange(60) / 100, 0.4 - np.arange(60) / 200
+    kept = simulate(0, **{"entropy/mean": rising, "entropy/target": rising})
+    lost = replace(kept, columns={**kept.columns, "reward/mean": falling})
+    assert diagnose(kept).findings == ()
+    (finding,) = diagnose(lost).findings
+    assert finding.rule == "entropy_explosion"
+    assert "at the cost of the task" in finding.evidence
+    assert "target" in finding.change["isentrope"]
+
+
 def test_dead_groups_say_whether_the_problems_are_too_easy_or_too_hard() -> None:
     changes = []
-    for level in (0.95, 0.02):
+    for level in (0.95, 0.02, 0.5):
         log = simulate(0, **{"groups/informative_fraction": 0.1, "reward/mean": level})
         changes.append(diagnose(log).findings[0].change["isentrope"])
     assert changes[0].startswith("harder")
     assert changes[1].startswith("easier")
+    assert changes[2].startswith("rollout.refills")
 
 
 def test_one_prompt_of_three_is_no_concentration() -> None:
@@ -162,6 +174,9 @@ def test_every_threshold_decides() -> None:
         "collapse_share": 0.0,
         "explosion_ratio": 99.0,
         "explosion_rise": 99.0,
+        "reward_share": 0.0,
+        "easy_reward": 1.0,
+        "hard_reward": 0.0,
         "informative_fraction": 0.0,
         "truncated_fraction": 1.0,
         "truncated_rise": 1.0,
@@ -184,12 +199,22 @@ def test_every_threshold_decides() -> None:
     logs = [
         *faulty_logs().values(),
         simulate(0, **{"covariance/top_prompt_fraction": 0.7}),
+        simulate(0, **{"groups/informative_fraction": 0.1, "reward/mean": 0.9}),
+        simulate(0, **{"groups/informative_fraction": 0.1, "reward/mean": 0.05}),
+        simulate(
+            0,
+            **{
+                "entropy/mean": 0.4 + np.arange(60) / 99,
+                "entropy/target": 1.0,
+                "reward/mean": 0.3 - np.arange(60) / 200,
+            },
+        ),
         replace(healthy_logs()["verl"], raw={"actor/ppo_kl": 0.2 * ones}),
         simulate(0, **{"entropy/mean": 0.4 * np.exp(-np.arange(60) / 15), "entropy/target": 0.3}),
     ]
 
     def outcome(limits: Thresholds) -> list[object]:
-        return [[(each.rule, each.thin) for each in diagnose(log, limits).findings] for log in logs]
+        return [[(each.rule, each.thin, each.change) for each in diagnose(log, limits).findings] for log in logs]
 
     before = outcome(Thresholds())
     for name, value in extreme.items():

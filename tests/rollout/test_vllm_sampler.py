@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +118,13 @@ def test_an_engine_that_does_not_start_is_explained(folder: Folder, vllm: FakeVL
     vllm.error = RuntimeError("no memory\nand more")
     with pytest.raises(PolicyError, match=r"vLLM can't start with .*RuntimeError: no memory\. .*transformers"):
         VLLMSampler(folder("qwen2"))
+
+
+def test_a_cut_or_a_model_that_can_not_be_is_refused(tmp_path: Path, vllm: FakeVLLM) -> None:
+    with pytest.raises(ValueError, match="top_p is 0"):
+        VLLMSampler("anything", top_p=0.0)
+    with pytest.raises(PolicyError, match=r"the tokenizer of '.*' can't be loaded"):
+        VLLMSampler(str(tmp_path))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isentrope.errors import TaskError
+from isentrope.errors import MissingDependencyError, TaskError
 from isentrope.tasks import load_task
 from isentrope.tasks.answers import last_box, same_answer
 from isentrope.tasks.benchmark_specs import BENCHMARKS, solve_rate_level, year_of
@@ -192,6 +192,48 @@ def test_training_problems_of_the_evaluation_are_dropped_and_named(
     assert "evaluation problem 0 = training problem 4: TRAIN 4 !" in caplog.text
     with pytest.raises(TaskError, match="evaluation problem 0 = training problem 4"):
         load_task("math_train", options=options | {"overlap": "refuse"}, evaluation_problems=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "problems", "words"),
+    [
+        ({"overlap": "keep"}, 1, "'overlap' of task 'math_train' is 'keep'; it has to be \"drop\" or \"refuse\""),
+        ({"extraction": "box"}, 1, "'extraction' of task 'math_train' is 'box'; it has to be one of auto"),
+        ({"evaluation": "math500"}, 3, "math500 has 2 problems and evaluation_problems is 3"),
+        ({"evaluation": "math50"}, 1, "no set 'math50'.* Did you mean 'math500'"),
+        ({"level": [1]}, 1, "no option 'level'.*Did you mean 'levels'"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    options: dict[str, Any], problems: int, words: str, tmp_path: Path
+) -> None:
+    overlapping(tmp_path)
+    with pytest.raises(TaskError, match=words):
+        load_task("math_train", options={"folder": str(tmp_path), **options}, evaluation_problems=problems)
+
+
+def test_copies_that_hold_nothing_or_can_not_be_read_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "gsm8k/test.jsonl", [{"question": "Q?", "answer": " "}])
+    with pytest.raises(TaskError, match="holds no problem of gsm8k"):
+        load_benchmark("gsm8k", folder=tmp_path)
+    table = tmp_path / "aime_1983_2024/AIME_Dataset_1983_2024.csv"
+    table.parent.mkdir()
+    table.write_bytes(b"ID,Year,Question,Answer\n1983-1,1983,\xff,7\n")
+    with pytest.raises(TaskError, match="can't be read as CSV in UTF-8"):
+        load_benchmark("aime_1983_2023", folder=tmp_path)
+    parquet(tmp_path / "bigmath/train.parquet", [{"problem": "P?", "answer": "1", "llama8b_solve_rate": 1.5}])
+    with pytest.raises(TaskError, match=r"row 1: llama8b_solve_rate is 1\.5; it has to be a share"):
+        load_benchmark("bigmath", folder=tmp_path)
+
+
+@pytest.mark.parametrize("package", ["datasets", "pyarrow"])
+def test_a_missing_reader_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "omni_math").mkdir()
+    if package == "pyarrow":
+        (tmp_path / "omni_math/test.parquet").write_bytes(b"")
+    with pytest.raises(MissingDependencyError, match=rf"needs (the package )?{package}.*pip install 'isentrope\["):
+        load_benchmark("omni_math", folder=tmp_path)
 
 
 def test_a_task_takes_levels_and_checks_answers_as_mathematics(tmp_path: Path) -> None:

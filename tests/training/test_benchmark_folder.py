@@ -78,3 +78,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with EvaluationFolder(tmp_path / "e", SETTINGS), pytest.raises(RunFolderError, match="in use"):
         EvaluationFolder(tmp_path / "e", SETTINGS)
+
+
+def test_a_folder_that_can_not_be_made_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"can't be written: .*give the same command again"):
+        EvaluationFolder(tmp_path / "file/e", SETTINGS)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"settings": {}}'])
+def test_damaged_settings_are_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(RunFolderError, match=r"no evaluation's folder: settings\.json can't be read"):
+        read_settings(tmp_path)

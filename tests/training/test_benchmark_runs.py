@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isentrope.errors import PolicyError
+from isentrope.errors import PolicyError, RunFolderError
 from isentrope.tasks.base import Problem, Score
 from isentrope.tasks.evaluation_sets import EvaluationSet
 from isentrope.training.benchmark_folder import EvaluationFolder, read_samples
@@ -189,6 +189,13 @@ def test_tables_say_what_the_scores_mean(tmp_path: Path) -> None:
     assert means["pass@2"] == pytest.approx(scores["rows"][0]["pass@2"])
     words = "mean of 2 sets (4 samples each, temperature 1, top-p 1, correct from reward 1): avg@4 = pass@1 "
     assert mean_text(means, {"a": scores, "b": scores}).startswith(words)
+
+
+def test_evaluations_without_a_common_set_are_not_compared(tmp_path: Path) -> None:
+    run(tmp_path / "a", SETTINGS, make_set(count=4))
+    run(tmp_path / "b", SETTINGS, make_set("other", count=4))
+    with pytest.raises(RunFolderError, match=r"nothing to compare: .*parity is in A only; other is in B only"):
+        compare_folders(tmp_path / "a", tmp_path / "b")
 
 
 def test_comparing_two_evaluations(tmp_path: Path) -> None:

@@ -72,30 +72,37 @@ class EntropyExplosion(Rule):
     title = "the entropy grows without bound"
     needs = ("entropy/mean",)
     direction = "above is bad"
-    refuted_by = "a rising target that the entropy follows, or a score that rises with it"
+    refuted_by = "a rising target that the entropy follows at no cost to the score, or a score that rises with it"
     changes: ClassVar[Changes] = {
         "": {
             "isentrope": "update.entropy_bonus to a tenth, or 0; without one, update.learning_rate to a third",
             "trl": "entropy_coef = 0 in GRPOConfig; without one, learning_rate to a third and epsilon_high = 0.2",
             "verl": "actor_rollout_ref.actor.entropy_coeff=0; without one, actor_rollout_ref.actor.optim.lr to a third",
-        }
+        },
+        "target": dict.fromkeys(("isentrope", "trl", "verl"), "a target a third lower ([schedule])"),
     }
 
     def threshold(self, limits: Thresholds) -> str:
-        return f"entropy above {limits.explosion_ratio:g} times its start and {limits.explosion_rise:g} nats over it"
+        level = f"entropy above {limits.explosion_ratio:g} times its start and {limits.explosion_rise:g} nats over it"
+        return f"{level}; where a target asks for it, reward below {limits.reward_share:g} of its start too"
 
     def look(self, log: TrainingLog, limits: Thresholds) -> Sighting | None:
         entropy = series_of(log, "entropy/mean")
         start, end = entropy.first, entropy.last
         level = max(limits.explosion_ratio * start, start + limits.explosion_rise)
-        if end <= level or on_target(log, limits):
+        reward, wanted = series_of(log, "reward/mean"), on_target(log, limits)
+        lost = len(reward) > 0 and reward.last < limits.reward_share * reward.first
+        if end <= level or (wanted and not lost):
             return None
         step = entropy.since(entropy.values > level)
         assert step is not None
         cut = series_of(log, "rollout/truncated_fraction")
         length = f", truncated {cut.first:.3f} -> {cut.last:.3f}" if len(cut) else ""
         evidence = f"entropy {start:.3f} -> {end:.3f} nats, above {level:.3f} from step {step} on"
-        return Sighting(step=step, evidence=evidence + reward_text(log) + length, known=len(entropy))
+        if wanted:
+            evidence += ", as its target asks, at the cost of the task"
+        evidence += reward_text(log) + length
+        return Sighting(step=step, evidence=evidence, known=len(entropy), variant="target" if wanted else "")
 
 
 class ControllerSaturated(Rule):

@@ -48,8 +48,10 @@ class DeadGroups(Rule):
         evidence = f"informative prompts {informative.first:.2f} -> {informative.last:.2f}, below from step {step} on"
         reward, variant = series_of(log, "reward/mean"), ""
         if len(reward):
-            variant = "easy" if reward.last > 0.5 else "hard"
-            evidence += f"; reward {reward.last:.3f}, so the problems are too {variant}"
+            evidence += f"; reward {reward.last:.3f}"
+            if reward.last > limits.easy_reward or reward.last < limits.hard_reward:
+                variant = "easy" if reward.last > limits.easy_reward else "hard"
+                evidence += f", so the problems are too {variant}"
         return Sighting(step=step, evidence=evidence, known=len(informative), variant=variant)
 
 

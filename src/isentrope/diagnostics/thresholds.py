@@ -21,8 +21,14 @@ class Thresholds:
     """Explosion: entropy above this multiple of its start..."""
     explosion_rise: float = 0.1
     """... and at least this many nats above it."""
+    reward_share: float = 0.5
+    """Explosion in spite of a target that is met: the reward has fallen below this share of its start."""
     informative_fraction: float = 0.3
     """Dead groups: fewer prompts than this have samples that differ in reward."""
+    easy_reward: float = 0.8
+    """Dead groups are of problems too easy where the mean reward is above this..."""
+    hard_reward: float = 0.2
+    """... and too hard where it is below this."""
     truncated_fraction: float = 0.1
     """Truncation: more samples than this are cut off..."""
     truncated_rise: float = 0.05

@@ -73,7 +73,10 @@ def test_problems_prompts_and_keys_are_the_local_engines(tmp_path: Path, monkeyp
 def test_lora_trains_the_adapters_alone(tmp_path: Path) -> None:
     from isentrope.integrations.trl.recipe import train
 
-    recipe = load_recipe("reference_kl", [*SMALL[:4], "steps=1", "rollout.drop_uniform=false", "policy.lora_rank=2"])
+    recipe = load_recipe(
+        "reference_kl",
+        [*SMALL[:4], "steps=1", "update.updates_per_rollout=2", "rollout.drop_uniform=false", "policy.lora_rank=2"],
+    )
     train(recipe, tmp_path / "run")
     (line,) = lines(tmp_path / "run" / "metrics.jsonl")
     assert line["kl/reference"] is not None

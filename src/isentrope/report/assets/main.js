@@ -10,7 +10,7 @@ function heading() {
   const made = new Date(data.created);
   document.getElementById("top").append(
     el("p", { class: "mark", text: "Isentrope training report" }), el("h1", { text: title }),
-    el("p", { class: "lead", text: `${plural(runs.length, "run")}${seeds}, up to ${plural(longest, "step")}. Made ${made.toISOString().slice(0, 16).replace("T", " ")} UTC with Isentrope ${data.version}.` }),
+    el("p", { class: "lead", text: `${plural(runs.length, "run")}${seeds}, ${runs.length > 1 ? "up to " : ""}${plural(longest, "step")}. Made ${made.toISOString().slice(0, 16).replace("T", " ")} UTC with Isentrope ${data.version}.` }),
     ...data.notes.map((note) => el("p", { class: "warning", text: plain(note, 400) })));
 }
 

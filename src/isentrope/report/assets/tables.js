@@ -10,7 +10,7 @@ function card(group, place) {
   const members = group.runs.map((at) => runs[at]);
   const [first] = members;
   const facts = el("dl", { class: "facts" });
-  const fact = (name, value) => facts.append(el("dt", { text: name }), el("dd", { text: value }));
+  const fact = (name, value) => facts.append(el("div", {}, el("dt", { text: name }), el("dd", { text: value })));
   const last = group.scores.filter((score) => score.set === group.scores[0].set).at(-1);
   if (last && last.k > 1) fact(`pass@${last.k}`, show(last.mean.at(-1)));
   for (const [key, name] of Object.entries(NAMES)) {
