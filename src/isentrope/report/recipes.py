@@ -25,13 +25,15 @@ def environment_rows(run: ReportRun) -> dict[str, str]:
 
 
 def differences(tables: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys whose values aren't the same in all tables, in the order in which they come first.
+    """Keys whose values aren't the same in all tables, section by section, in the order in which they come first.
 
-    >>> differences([{"a": "1", "b": "2"}, {"a": "1", "c": "3"}])
-    ['b', 'c']
+    >>> differences([{"a.x": "1", "b": "2"}, {"a.x": "1", "c": "3", "a.y": "4"}])
+    ['a.y', 'b', 'c']
     """
     keys = dict.fromkeys(key for table in tables for key in table)
-    return [key for key in keys if len({table.get(key) for table in tables}) > 1]
+    sections = list(dict.fromkeys(key.partition(".")[0] for key in keys))
+    different = [key for key in keys if len({table.get(key) for table in tables}) > 1]
+    return sorted(different, key=lambda key: sections.index(key.partition(".")[0]))
 
 
 def as_text(value: Any) -> str:

@@ -94,7 +94,8 @@ function rangeOf(spec, parts, side, low = Infinity, high = -Infinity) {
   const [least, most] = [low - room, high + room];
   if (side === "x") return [least, most];
   const isPositive = parts.every((part) => part.y.every((value) => !(value < 0)));
-  return [isPositive && (spec.zero || low < 0.35 * high) ? 0 : least, spec.most !== undefined && high <= spec.most && most > spec.most ? spec.most + room / 3 : most];
+  const fromZero = spec.zero ? isPositive : low >= 0 && low < 0.35 * high;
+  return [fromZero ? 0 : least, spec.most !== undefined && high <= spec.most && most > spec.most ? spec.most + room / 3 : most];
 }
 
 /** Aligned columns for uPlot; steps that a run doesn't have stay undefined and are bridged, nulls stay gaps. */
