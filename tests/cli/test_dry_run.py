@@ -152,7 +152,7 @@ def test_a_dry_run_loads_no_torch_and_trains_nothing() -> None:
     program = (
         "import sys\n"
         "from isentrope.cli import main\n"
-        "code = main(['train', 'quickstart', '--dry-run', 'steps=3'])\n"
+        "code = main(['train', 'grpo', '--dry-run', 'steps=3'])\n"
         "sys.exit(code or bool({'torch', 'transformers', 'isentrope.training'} & sys.modules.keys()))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

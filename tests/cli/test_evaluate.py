@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "update.updates_per_rollout=2",
         "task.evaluation_problems=4",
     ]
-    recipe = load_recipe("quickstart", [*settings, "evaluation.k=[1]", "output.checkpoint_every=1"])
+    recipe = load_recipe("grpo", [*settings, "evaluation.k=[1]", "output.checkpoint_every=1"])
     folder = tmp_path_factory.mktemp("runs") / "r"
     train(recipe, folder)
     return folder
@@ -154,7 +154,7 @@ def test_problems_a_run_was_trained_on_are_named(tmp_path: Path, capsys: pytest.
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in part))
     settings = ["steps=1", "rollout.prompts=2", "rollout.samples=2", "update.updates_per_rollout=1", "evaluation.k=[1]"]
     task = [f"task.name={tmp_path / 'train.jsonl'}", "task.evaluation_problems=2", "objective=grpo_on_policy"]
-    train(load_recipe("quickstart", [*settings, *task]), tmp_path / "r")
+    train(load_recipe("grpo", [*settings, *task]), tmp_path / "r")
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "r"), "--benchmark", str(tmp_path / "test.jsonl")]) == 0
     out = capsys.readouterr().out
