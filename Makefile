@@ -68,5 +68,5 @@ $(TRAIN_READY): .venv/.torch-$(TORCH)
 
 $(DEV_READY): $(TRAIN_READY)
 	@echo "Installing the test dependencies into .venv"
-	@$(PIP) --constraint constraints/local.txt --editable ".[train,lora,smollm2,reasoning-gym,math,hub,tensorboard,trl,dev]"
+	@$(PIP) --constraint constraints/local.txt --editable ".[train,lora,smollm2,reasoning-gym,math,hub,tensorboard,trl,study,dev]"
 	@touch $@

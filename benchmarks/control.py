@@ -127,12 +127,14 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("runs/control"))
+    parser.add_argument("--only", nargs="+", choices=CONTROLLERS, default=list(CONTROLLERS), help="run these alone")
     arguments = parser.parse_args()
     if not arguments.table:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for seed in SEEDS:
                 for target, schedule in TARGETS.items():
-                    for name, overrides in CONTROLLERS.items():
+                    for name in arguments.only:
+                        overrides = CONTROLLERS[name]
                         path = path_of(arguments.folder, name, target, seed)
                         if name == "none" and target != next(iter(TARGETS)):
                             continue

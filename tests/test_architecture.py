@@ -32,6 +32,7 @@ RANKS = {
     "rollout": 6,
     "training": 7,
     "integrations": 8,
+    "study": 8,
     "report": 9,
     "cli": 10,
     "__main__": 11,

@@ -45,3 +45,7 @@ class LogError(IsentropeError, ValueError):
 
 class ReportError(IsentropeError, OSError):
     """A report that can't be written: a folder in its place, no permission, a full disk."""
+
+
+class StudyError(IsentropeError, ValueError):
+    """A study that can't be run: an unknown key, an arm whose recipe is wrong, a claim about an arm that isn't there."""

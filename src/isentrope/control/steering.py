@@ -4,15 +4,17 @@ OPEFO balances raising against lowering tokens with one number, lambda. Asked fo
 per token f instead of 0, also strictly on-policy, where a ratio clip can't act. What a flow does to the entropy of a network
 is learned from the run itself, with the model::
 
-    F_t = m F_(t-1) + (1 - m) f_t        H_(t+1) = H_t + bias + gain F_t / (1 - m^(t+1)) + w        measured H_t + v
+    F_t = m F_(t-1) + (1 - m) f_t / g_t        H_(t+1) = H_t + bias + gain H_t F_t / (1 - m^(t+1)) + w        measured H_t + v
 
-``F`` is the flow as the optimizer's momentum passes it on (m = 0.9 per update, debiased over the first steps as AdamW does): a
-step acts for about ten more. ``bias`` is what the flow doesn't account for: tokens of one state move other states, AdamW divides
-every gradient by its own scale, the mix of states changes. It is large and negative in the first steps and wanders later.
-``gain`` is the step size in units of the flow. A Kalman filter over (H, bias, gain), with the measured standard error of the
-entropy as v, estimates all three; it is recursive least squares with forgetting on the levels of the entropy, which weighs a
-measurement by its noise where least squares on differences would double it. What isn't measured of its noises is a share of the
-entropy, so that one set of defaults serves runs at 2 nats and at 0.05.
+``g`` is the gross flow, raising and lowering together without weights, so f / g lies in [-2, 2]: optimizers that divide a gradient
+by its own scale, as AdamW does, take a step whose size knows only that share. ``F`` is the share as the optimizer's momentum passes
+it on (m = 0.9 per update, debiased over the first steps as AdamW does): a step acts for about ten more. ``bias`` is what the flow
+doesn't account for: tokens of one state move other states, the mix of states changes. It is large and negative in the first steps
+and wanders later. ``gain`` is how much of the entropy a step of pure flow moves. A Kalman filter over (H, bias, gain), with the
+measured standard error of the entropy as v, estimates all three: it weighs a measurement by its noise where least squares on
+differences would double it. What is known of the gain falls back to a prior: while a level is held the flow hardly varies, and
+what little it varies answers to noise, from which the filter would learn a gain that grows and grows. What isn't measured of the
+noises is a share of the entropy, so that one set of defaults serves runs at 2 nats and at 0.05.
 
 The flow of a step is the constant one that brings the filtered entropy to the schedule ``horizon`` steps ahead, recomputed every
 step (receding horizon): momentum that is already under way counts, so the entropy doesn't swing about its target. There is no
@@ -31,6 +33,12 @@ from isentrope.control.controllers import Signals, State
 
 LEAST_ENTROPY = 1e-3
 """Nats below which the filter's noises no longer shrink with the entropy."""
+LEAST_GROSS = 1e-12
+"""Gross flow per token below which there is nothing to steer with."""
+PRIOR_GAIN = 0.08
+"""Share of the entropy that a step of pure flow moves, before the run has said anything; as uncertain as it is large."""
+PRIOR_BIAS = 0.1
+"""Uncertainty of the first step's bias, as a share of the entropy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +51,8 @@ class FlowSteering:
     """The optimizer's momentum per update, AdamW's beta1, in [0, 1)."""
     bias_walk: float = 0.02
     """How far the bias wanders in a step, as a share of the entropy, above 0. Larger follows a change of the drift sooner."""
-    forgetting: float = 0.02
-    """How much of what is known of the gain a step loses, in (0, 1): about the inverse of the steps remembered."""
+    forgetting: float = 0.01
+    """How far a step takes what is known of the gain back to the prior, in (0, 1): about the inverse of the steps remembered."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.forgetting < 1.0:
@@ -66,25 +74,26 @@ class FlowSteering:
         if signals.flow is None or signals.gross_raising is None or signals.gross_lowering is None:
             # Nothing is known of the flow's size before the first update: balance.
             return 0.0, {**state, "step": step + 1, "mean": [signals.measured, 0.0, 0.0]}
-        gross = signals.gross_raising + signals.gross_lowering
+        gross = max(signals.gross_raising + signals.gross_lowering, LEAST_GROSS)
         if state["covariance"] is None:
-            filter_ = _Filter.begin(state["mean"][0], noise, max(gross, 1e-12))
+            filter_ = _Filter.begin(state["mean"][0], noise)
         else:
             filter_ = _Filter(list(state["mean"]), [list(row) for row in state["covariance"]])
         memory = self.momentum**signals.updates
-        raw = memory * state["passed_on"] + (1.0 - memory) * signals.flow
+        raw = memory * state["passed_on"] + (1.0 - memory) * signals.flow / gross
         filter_.predict(raw / (1.0 - memory**step), self.bias_walk, self.forgetting, noise)
         filter_.correct(signals.measured, noise)
         entropy, bias, gain = filter_.mean
-        # A constant flow f from now on passes on F_j = (m^j raw + (1 - m^j) f) / (1 - m^(step + j)) after j more steps.
+        scale = gain * max(entropy, LEAST_ENTROPY)
+        # A constant share f from now on passes on F_j = (m^j raw + (1 - m^j) f) / (1 - m^(step + j)) after j more steps.
         ahead = range(1, self.horizon + 1)
         debias = [1.0 - memory ** (step + j) for j in ahead]
         under_way = math.fsum(memory**j * raw / d for j, d in zip(ahead, debias, strict=True))
-        per_flow = math.fsum((1.0 - memory**j) / d for j, d in zip(ahead, debias, strict=True))
-        flow = ((signals.target_ahead - entropy - self.horizon * bias) / gain - under_way) / per_flow
+        per_share = math.fsum((1.0 - memory**j) / d for j, d in zip(ahead, debias, strict=True))
+        flow = gross * ((signals.target_ahead - entropy - self.horizon * bias) / scale - under_way) / per_share
         # lambda lies in [-1, 1], so the net flow lies between these: asking for more would be asking for nothing.
         flow = min(max(flow, -2.0 * signals.gross_lowering, low), 2.0 * signals.gross_raising, high)
-        predicted = bias + gain * (memory * raw + (1.0 - memory) * flow) / debias[0]
+        predicted = bias + scale * (memory * raw + (1.0 - memory) * flow / gross) / debias[0]
         return flow, {
             "step": step + 1,
             "mean": filter_.mean,
@@ -101,21 +110,22 @@ class _Filter:
         self.mean, self.covariance = mean, covariance
 
     @classmethod
-    def begin(cls, entropy: float, noise: float, gross: float) -> _Filter:
-        # Before anything is known: a step's gross flow moves the entropy by some 4 % of itself, and so may the rest by 10 %.
-        scale = max(entropy, LEAST_ENTROPY)
-        gain = 0.04 * scale / gross
-        return cls([entropy, 0.0, gain], [[noise, 0, 0], [0, (0.1 * scale) ** 2, 0], [0, 0, gain**2]])
+    def begin(cls, entropy: float, noise: float) -> _Filter:
+        bias = PRIOR_BIAS * max(entropy, LEAST_ENTROPY)
+        return cls([entropy, 0.0, PRIOR_GAIN], [[noise, 0, 0], [0, bias**2, 0], [0, 0, PRIOR_GAIN**2]])
 
-    def predict(self, flow: float, bias_walk: float, forgetting: float, noise: float) -> None:
-        """One step on: H += bias + gain flow; the bias wanders and what is known of the gain fades."""
-        f = [[1.0, 1.0, flow], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-        self.mean = [self.mean[0] + self.mean[1] + self.mean[2] * flow, self.mean[1], self.mean[2]]
+    def predict(self, share: float, bias_walk: float, forgetting: float, noise: float) -> None:
+        """One step on: H += bias + gain H share; the bias wanders and the gain falls back to its prior."""
+        moved = share * max(self.mean[0], LEAST_ENTROPY)
+        f = [[1.0, 1.0, moved], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        self.mean = [self.mean[0] + self.mean[1] + self.mean[2] * moved, self.mean[1], self.mean[2]]
         self.covariance = _sandwich(f, self.covariance)
-        fade = math.sqrt(1.0 / (1.0 - forgetting))
+        kept = 1.0 - forgetting
+        self.mean[2] = PRIOR_GAIN + kept * (self.mean[2] - PRIOR_GAIN)
         for i in range(3):
-            self.covariance[i][2] *= fade
-            self.covariance[2][i] *= fade
+            self.covariance[i][2] *= kept
+            self.covariance[2][i] *= kept
+        self.covariance[2][2] += (1.0 - kept**2) * PRIOR_GAIN**2
         self.covariance[1][1] += (bias_walk * max(self.mean[0], LEAST_ENTROPY)) ** 2
         self.covariance[0][0] += 0.5 * noise  # what a step does beside the model, which the bias should not learn
 
