@@ -36,6 +36,13 @@ def test_steps_without_the_metric_are_left_out() -> None:
     assert value("correlation(h, r)", lines(1, 2, 3, None, other=(2, 4, 6, 0))) == pytest.approx(1)
 
 
+def test_two_metrics_of_a_run() -> None:
+    run = lines(1, 2, 4, 3, other=(0, 1, 2, 4))  # r is h of the step before
+    assert value("lagged_correlation(h, r)", run) == pytest.approx(1)
+    assert value("excess(h, r)", run) == 0.75
+    assert value("excess(h, r)", lines(1, None, 4, other=(0, 1, 2))) == 1.5
+
+
 def test_what_counts_from_step_twenty_on() -> None:
     settled = [float(x) for x in (1, 3, 2, 4)]
     run = lines(*[100.0] * 20, *settled)

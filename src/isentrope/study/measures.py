@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,19 @@ def correlation(lines: Lines, key: str, other: str) -> float:
     return float(np.corrcoef(x, y)[0, 1])
 
 
+def lagged_correlation(lines: Lines, key: str, other: str) -> float:
+    """Pearson's, of a metric with another one a step later: a forecast with what came."""
+    pairs = [{key: line[key], other: after[other]} for line, after in pairwise(lines) if key in line and other in after]
+    x, y = _columns(pairs, key, other, least=3)
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def excess(lines: Lines, key: str, other: str) -> float:
+    """Mean of one metric less another over the steps that have both."""
+    x, y = _columns(lines, key, other)
+    return float((x - y).mean())
+
+
 def rms_difference(lines: Lines, key: str, other: str) -> float:
     """Root mean square of the difference of two metrics from step 20 on: the tracking error of entropy and target."""
     x, y = _columns(lines, key, other, SETTLED)
@@ -138,11 +152,13 @@ MEASURES: dict[str, Callable[..., float]] = {
     "trend_rms": trend_rms,
     "early_share": early_share,
     "correlation": correlation,
+    "lagged_correlation": lagged_correlation,
+    "excess": excess,
     "rms_difference": rms_difference,
     "law_r2": law_r2,
 }
 """Of metrics.jsonl, by name; each takes one or two keys. ``final`` is the one of evaluations.jsonl: the last evaluation."""
-TWO_KEYS = ("correlation", "rms_difference", "law_r2")
+TWO_KEYS = ("correlation", "lagged_correlation", "excess", "rms_difference", "law_r2")
 FINAL = "final"
 
 
