@@ -27,6 +27,7 @@ RANKS = {
     "laws": 2,
     # A recipe names objectives and schedules, so it stands above them.
     "recipe": 3,
+    "audit": 4,
     "tasks": 4,
     "policy": 5,
     "rollout": 6,

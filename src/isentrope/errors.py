@@ -49,3 +49,7 @@ class ReportError(IsentropeError, OSError):
 
 class StudyError(IsentropeError, ValueError):
     """A study that can't be run: an unknown key, an arm whose recipe is wrong, a claim about an arm that isn't there."""
+
+
+class AuditError(IsentropeError, ValueError):
+    """A dump that can't be audited: a truncated file, a missing tensor, another shape, a NaN where a number has to stand."""
