@@ -6,7 +6,8 @@
 A planted fault counts as found when its rule is among the findings; what else was found is printed beside it, since one fault
 often brings another (a collapsed policy has dead groups). A run counts as healthy, by a rule that knows nothing of the thresholds,
 when its reward rose, its entropy is within a quarter of its target in the last tenth, and under 5 % of its answers are malformed.
-The thresholds were set before, on simulated logs and on runs of seeds 0 and 1; the runs here have seed 21.
+A fault is planted so that it lasts: where the collapse of GRPO would end it, the rate is lower or a bonus holds the entropy.
+The thresholds were set before, on simulated logs and on runs of seeds 0 and 1; the runs here have seed 22.
 """
 
 from __future__ import annotations
@@ -24,28 +25,25 @@ from isentrope.diagnostics.diagnosis import diagnose
 from isentrope.integrations.logs import read_log
 from isentrope.training.run_folder import read_metrics
 
-SEED = 21
+SEED = 22
 PID = "controller={name='pid',kp=2.0,ki=0.1,kd=2.0,bumpless=false,actuator='entropy_bonus'}"
 FAULTS: dict[str, list[str]] = {
     "entropy_collapse": ["grpo", "steps=60", "update.learning_rate=1e-4"],
     "entropy_explosion": ["entropy_bonus", "steps=30", "update.learning_rate=1e-4", "update.entropy_bonus=1.0"],
-    "dead_groups": ["grpo", "steps=20", "task.name=arithmetic_hard", "rollout.samples=4"],
+    "dead_groups": ["grpo", "steps=20", "task.name=arithmetic_hard", "rollout.samples=4", "update.learning_rate=1e-6"],
     "truncation_growth": ["grpo", "steps=40", "update.learning_rate=1e-4", f"task.reward={__file__}:pays_for_length"],
-    "sampler_gap": ["grpo", "steps=15"],
+    "sampler_gap": ["grpo", "steps=15", "update.learning_rate=1e-5"],
     "clip_inactive": ["grpo", "steps=15", "update.updates_per_rollout=1"],
-    "controller_saturated": ["schedule_constant", "steps=60"],
+    "controller_saturated": [
+        *["schedule_constant", "steps=40", "update.learning_rate=1e-4"],
+        "controller={name='pid',kp=2.0,ki=0.1,kd=2.0,bumpless=false,actuator='clip_high'}",
+    ],
     "malformed_entropy": [
         *["grpo", "steps=50", "update.learning_rate=1e-4", PID, "schedule={name='linear',start=0.5,end=0.9,steps=50}"],
     ],
-    "covariance_concentrated": ["grpo", "steps=40", "rollout.temperature=0.25"],
+    "covariance_concentrated": ["grpo", "steps=12", "rollout.temperature=0.5"],
     "off_policy_drift": [
-        *[
-            "grpo",
-            "steps=15",
-            "update.learning_rate=2e-4",
-            "update.updates_per_rollout=8",
-            "update.epochs_per_rollout=3",
-        ],
+        *["grpo", "steps=15", "update.learning_rate=1e-4", "update.entropy_bonus=0.2", "update.epochs_per_rollout=6"],
     ],
 }
 """Rule -> recipe and overrides. In `sampler_gap` the sampler draws at 1.3 times the temperature that the trainer believes."""

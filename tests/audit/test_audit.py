@@ -13,6 +13,7 @@ import torch
 from isentrope.audit import Audit, audit, effects, load_dump, save_dump, selected_tokens
 from isentrope.audit.checking import audit_recipe
 from isentrope.audit.dump import make_dump
+from isentrope.audit.inference import with_selection
 from isentrope.cli import main
 from isentrope.errors import AuditError, RecipeError
 from tests.support.dumps import FAULTS, Trainer
@@ -90,7 +91,7 @@ def test_micro_batches_in_no_order_are_found_by_their_ids() -> None:
     assert not without.clean and "micro_batch_selection" not in without.causes
     found = audit(make_dump({**shuffled, "micro_batch": order // 16}), recipe)
     [selection] = [finding for finding in found.findings if finding.check == "selection"]
-    assert "the dump's own micro-batches" in selection.causes[0].text
+    assert "the trainer's own micro-batches of 16 sequences" in selection.causes[0].text
 
 
 def test_what_nothing_explains_is_said_with_its_size() -> None:
@@ -114,6 +115,8 @@ def test_the_penalty_is_measured() -> None:
     result = audited(Trainer(actual_penalty=0.25))
     [gradient] = [finding for finding in result.findings if finding.check == "gradient"]
     assert gradient.causes[0].text == "the penalty's coefficient is 0.25, not 1"
+    [loss] = [finding for finding in result.findings if finding.check == "loss"]
+    assert loss.causes == gradient.causes
 
 
 def test_the_loss_alone_tells_too() -> None:
@@ -135,11 +138,49 @@ def test_without_its_tensors_a_check_says_what_it_takes() -> None:
         audit(dump, audit_recipe("opefo"))
 
 
+@pytest.mark.parametrize(
+    "trainer", [Trainer(method="clip_cov"), Trainer(), Trainer(seed=3, selection_size=16, fraction=0.02)]
+)
+def test_a_selection_that_is_not_dumped_is_read_off_the_gradient(trainer: Trainer) -> None:
+    dump = trainer.dump()
+    selected = dump.pop("selected")
+    recipe = audit_recipe(trainer.method, settings(trainer))
+    found, read = with_selection(make_dump(dump), recipe.objective_object())
+    assert read and torch.equal(found["selected"], selected)
+    result = audit(make_dump(dump), recipe)
+    [selection] = [finding for finding in result.findings if finding.check == "selection"]
+    assert "read off the gradient" in selection.text
+    assert result.causes == ({"micro_batch_selection"} if trainer.selection_size else set())
+
+
+def test_nothing_is_read_where_there_is_nothing_to_read() -> None:
+    recipe = audit_recipe("kl_cov", settings(Trainer()))
+    dump = Trainer().dump()
+    del dump["selected"]
+    still = {
+        **dump,
+        "old_logp": dump["logp"],
+        "grad_logp": -dump["advantage"] * dump["rollout_weight"] * dump["mask"] / 900,
+    }
+    other = {**dump, "grad_logp": torch.randn(dump["logp"].shape, generator=torch.Generator().manual_seed(0))}
+    for each in (still, other, {name: value for name, value in dump.items() if name != "grad_logp"}):
+        found, read = with_selection(make_dump(each), recipe.objective_object())
+        assert not read and "selected" not in found
+    # Clip-Cov that takes none leaves the plain gradient everywhere, and that can be read.
+    plain = Trainer(method="clip_cov", fraction=0.0001, selection_size=None).dump()
+    silent = Trainer(method="grpo", clip=1.0).dump()
+    plain["grad_logp"] = silent["grad_logp"]
+    del plain["selected"]
+    found, read = with_selection(make_dump(plain), audit_recipe("clip_cov").objective_object())
+    assert read and not found["selected"].any()
+
+
 def test_clip_covs_gradient_takes_the_selection() -> None:
     dump = Trainer(method="clip_cov").dump()
-    del dump["selected"]
+    del dump["selected"], dump["grad_logp"]
     result = audit(make_dump(dump), audit_recipe("clip_cov"))
-    assert {finding.check: finding.verdict for finding in result.findings}["gradient"] == "not checked"
+    verdicts = {finding.check: finding.verdict for finding in result.findings}
+    assert verdicts["gradient"] == verdicts["loss"] == verdicts["selection"] == "not checked"
 
 
 def test_per_token_advantages_and_cut_groups_are_told_apart() -> None:
@@ -160,12 +201,16 @@ def test_effects_are_those_of_the_objectives() -> None:
 
     dump = make_dump(Trainer().dump())
     done = {each.name: each for each in effects(dump, KLCov(fraction=0.05))}
-    assert done["as audited"].selected == int(0.05 * dump.tokens)
+    assert done["by definition"].selected == int(0.05 * dump.tokens)
     assert done["grpo"].selected == 0
     assert done["opefo"].net == pytest.approx(0, abs=1e-9)
     plan = KLCov(fraction=0.05).plan(dump.batch, seed=0)
     total, count = plan.statistics["flow/net"]
-    assert done["as audited"].net == pytest.approx(1000 * total / count)
+    assert done["by definition"].net == pytest.approx(1000 * total / count)
+    gradient = dump["grad_logp"] * dump.tokens
+    phi = dump["logp"].exp() * (dump["logp"] + dump["entropy"]) - dump["sum_p2_logp"] - dump["entropy"] * dump["sum_p2"]
+    assert done["as dumped"].net == pytest.approx(1000 * float((gradient * phi)[dump.mask].mean()))
+    assert done["as dumped"].net == pytest.approx(done["by definition"].net, rel=1e-5)
     bare = make_dump({name: dump[name] for name in ("logp", "old_logp", "advantage", "mask")})
     assert [each.net for each in effects(bare)] == [None] * 3
 
@@ -193,7 +238,7 @@ def test_a_file_from_writing_to_the_verdict(tmp_path: Path, capsys: pytest.Captu
     assert "\x1b[31m" not in out and "loss_mode = kl_cov" in out
     assert main(["audit", str(path), "--objective", "kl_cov", *settings(trainer), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["clean"] is False and len(found["effects"]) == 5
+    assert found["clean"] is False and len(found["effects"]) == 6
     assert len(found["selected"]) == int(trainer.dump()["selected"].sum())
 
     save_dump(path, **replace(trainer, selection_size=None).dump())

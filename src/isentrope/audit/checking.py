@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isentrope.audit.advantages import check_advantages
 from isentrope.audit.dump import Dump
 from isentrope.audit.finding import Cause, Finding, conforms, differs, unchecked
+from isentrope.audit.inference import with_selection
 from isentrope.audit.losses import check_gradient, check_loss
 from isentrope.audit.meters import check_entropy, check_log_probs
 from isentrope.audit.selections import check_selection, reference_selection, scopes, shortest
@@ -76,13 +77,18 @@ def audit(dump: Dump, recipe: Recipe, *, max_length: int | None = None) -> Audit
     objective = recipe.objective_object()
     if isinstance(objective, OPEFO) and not dump.has_flow:
         raise AuditError("opefo is audited by its flow: the dump needs entropy, sum_p2 and sum_p2_logp (docs/audit.md)")
+    inferred = False
+    if isinstance(objective, KLCov | ClipCov):
+        dump, inferred = with_selection(dump, objective)
     findings = [
         check_advantages(dump, recipe.update.advantage),
         check_log_probs(dump, recipe.rollout.temperature),
         check_entropy(dump),
     ]
     if isinstance(objective, KLCov | ClipCov):
-        findings.append(check_selection(dump, objective))
+        selection = check_selection(dump, objective)
+        read = f"{selection.text} (selection read off the gradient)"
+        findings.append(replace(selection, text=read) if inferred else selection)
     if isinstance(objective, OPEFO):
         findings.append(_check_weight(dump, objective))
     plan = _dumped_plan(dump, objective)

@@ -46,12 +46,35 @@ class SelectedToken:
 
 
 def effects(dump: Dump, objective: Any = None) -> list[Effect]:
-    """The audited method on this batch, then GRPO, Clip-Cov, KL-Cov and OPEFO with their published settings."""
-    methods: list[tuple[str, Any]] = [] if objective is None else [("as audited", objective)]
+    """What the trainer did, what the audited method does by its definition, and GRPO, Clip-Cov, KL-Cov and OPEFO as published."""
+    methods: list[tuple[str, Any]] = [] if objective is None else [("by definition", objective)]
     methods += [("grpo", GRPO()), ("clip_cov", ClipCov()), ("kl_cov", KLCov())]
     if dump.has_flow:
         methods.append(("opefo", OPEFO()))
-    return [_effect(dump, name, method) for name, method in methods]
+    done = [_effect(dump, name, method) for name, method in methods]
+    return [_dumped(dump), *done] if "grad_logp" in dump else done
+
+
+def _dumped(dump: Dump) -> Effect:
+    """By the dump's own gradient; the loss counts as a mean over the tokens."""
+    from isentrope.functional import entropy_flow
+
+    coefficient_BT = -dump["grad_logp"] * dump.tokens
+    batch, raising, lowering = dump.batch, None, None
+    if dump.has_flow:
+        flow = entropy_flow(batch.logp, batch.entropy, batch.sum_p2, batch.sum_p2_logp, coefficient_BT, batch.mask)[
+            batch.mask
+        ]
+        scale = PER / dump.tokens
+        raising, lowering = scale * float(flow.clamp(min=0).sum()), scale * float((-flow).clamp(min=0).sum())
+    return Effect(
+        name="as dumped",
+        selected=int(dump["selected"].sum()) if "selected" in dump else 0,
+        raising=raising,
+        lowering=lowering,
+        net=None if raising is None or lowering is None else raising - lowering,
+        lambda_=None,
+    )
 
 
 def _effect(dump: Dump, name: str, method: Any) -> Effect:

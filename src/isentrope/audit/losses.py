@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
@@ -154,42 +155,42 @@ class Factors:
             text = "a weight has a live gradient: the loss is multiplied by something that isn't detached"
             yield "live", Cause(name="live_gradient", text=text)
 
-    def _denominators(self) -> Iterator[tuple[str, tuple[Cause | None, Tensor | float]]]:
+    def _denominators(self) -> Iterator[tuple[str, tuple[Cause | None, Callable[[], Tensor | float]]]]:
+        """Made when they are asked for: there are as many as sizes of a micro-batch."""
         from isentrope.functional import loss_denominator
 
         mask_BT = self.dump.mask
         lengths_B = mask_BT.sum(1).double()
-
-        def sequence_mean() -> Tensor:
-            return lengths_B[self.row] * loss_denominator(mask_BT, "sequence_mean")
-
-        tokens = float(self.dump.tokens)
+        tokens, padding = float(self.dump.tokens), float(mask_BT.numel())
         others: dict[str, Callable[[], Tensor | float]] = {
             "token_mean": lambda: tokens,
-            "sequence_mean": sequence_mean,
+            "sequence_mean": lambda: lengths_B[self.row] * loss_denominator(mask_BT, "sequence_mean"),
             "fixed_length": lambda: float(self.dump.sequences * self.max_length),
         }
-        yield "asked", (None, others.pop(self.aggregation)())
-        padding = float(mask_BT.numel())
+        yield "asked", (None, others.pop(self.aggregation))
         same = self.dump.sequences * self.max_length == padding  # then one of the two names is enough
         if same:
             others.pop("fixed_length", None)
         for name, make in others.items():
-            yield name, (Cause(name="other_aggregation", text=f"the loss is averaged as {name}"), make())
+            yield name, (Cause(name="other_aggregation", text=f"the loss is averaged as {name}"), make)
         if not (same and self.aggregation == "fixed_length"):
-            yield "padding", (Cause(name="means_over_padding", text="the loss is averaged over padding too"), padding)
+            cause = Cause(name="means_over_padding", text="the loss is averaged over padding too")
+            yield "padding", (cause, lambda: padding)
         chosen = int(((self.plan.penalty > 0) | (self.plan.weight == 0)).logical_and(mask_BT).sum())
         if 0 < chosen < tokens:
             text = f"the loss is averaged over the {self.dump.tokens - chosen} tokens left after the selection"
-            yield "selection", (Cause(name="denominator_after_selection", text=text), tokens - chosen)
+            yield "selection", (Cause(name="denominator_after_selection", text=text), lambda: tokens - chosen)
         for scope in scopes(self.dump):
-            if scope.cause is None or not scope.means:
-                continue
-            parts, inverse_B = scope.part_B.unique(return_inverse=True)
-            sums = lengths_B.new_zeros(len(parts)).index_add(0, inverse_B, lengths_B)
-            where = scope.cause.text.removeprefix("selected in ")
-            cause = Cause(name="mean_of_means", text=f"the loss is the mean of the means of {where}")
-            yield where, (cause, (sums * len(parts))[inverse_B[self.row]])
+            if scope.cause is not None and scope.means:
+                where = scope.cause.text.removeprefix("selected in ")
+                cause = Cause(name="mean_of_means", text=f"the loss is the mean of the means of {where}")
+                yield where, (cause, partial(self._of_means, lengths_B, scope.part_B))
+
+    def _of_means(self, lengths_B: Tensor, part_B: Tensor) -> Tensor:
+        """D of each token where every part's mean counts the same."""
+        parts, inverse_B = part_B.unique(return_inverse=True)
+        sums = lengths_B.new_zeros(len(parts)).index_add(0, inverse_B, lengths_B)
+        return (sums * len(parts))[inverse_B[self.row]]
 
     def recipes(self) -> Iterator[Recipe]:
         """The definition, then all that differs in one factor, then in two."""
@@ -215,7 +216,7 @@ class Factors:
             gradient = gradient + loss
         if self.rollout_weight is not None and recipe.rollout != "missing":
             loss, gradient = loss * self.rollout_weight, gradient * self.rollout_weight
-        denominator = self.denominators[recipe.denominator][1]
+        denominator = self.denominators[recipe.denominator][1]()
         return Terms(loss=loss / denominator, gradient=gradient / denominator)
 
     def causes(self, recipe: Recipe, beta: float = 1.0) -> list[Cause]:
@@ -236,19 +237,19 @@ class Factors:
 
 def check_gradient(
     dump: Dump, plan: TokenPlan, surrogate: Surrogate, aggregation: str, max_length: int | None
-) -> tuple[Finding, list[Recipe]]:
-    """Compares d loss / d logp, and returns the recipes that reproduce it for the loss to be judged by."""
+) -> tuple[Finding, list[tuple[Recipe, float]]]:
+    """Compares d loss / d logp, and returns the recipes, with the penalty's scale, that reproduce it, for the loss."""
     if "grad_logp" not in dump:
         return unchecked("gradient", "it takes grad_logp, d loss / d logp of every token"), []
     factors = Factors(dump, plan, surrogate, aggregation, max_length, sample=True)
     given = dump["grad_logp"][factors.row, factors.position]
     scale = max(float(given.norm()), 1e-300)
     explanations: list[list[Cause]] = []
-    recipes: list[Recipe] = []
+    recipes: list[tuple[Recipe, float]] = []
     first = factors.terms(Recipe())
     error = float((given - first.gradient).norm()) / scale
     if error <= dump.tolerance:
-        return conforms("gradient", f"of {len(given)} tokens (relative difference {error:.1e})"), [Recipe()]
+        return conforms("gradient", f"of {len(given)} tokens (relative difference {error:.1e})"), [(Recipe(), 1.0)]
     for recipe in factors.recipes():
         if explanations and len(factors.causes(recipe)) > len(explanations[0]):
             break
@@ -258,7 +259,7 @@ def check_gradient(
         miss = float((given - factors.terms(recipe, beta=beta).gradient).norm()) / scale
         if miss <= dump.tolerance:
             explanations.append(factors.causes(recipe, beta))
-            recipes.append(recipe)
+            recipes.append((recipe, beta))
     text = f"relative difference {error:.3g} on {len(given)} tokens"
     if not explanations:
         along = float((given * first.gradient).sum()) / max(float(first.gradient.square().sum()), 1e-300)
@@ -285,7 +286,7 @@ def check_loss(
     surrogate: Surrogate,
     aggregation: str,
     max_length: int | None,
-    recipes: list[Recipe],
+    recipes: list[tuple[Recipe, float]],
 ) -> Finding:
     """Compares the loss with the definition's, and with what reproduced the gradient."""
     if "loss" not in dump:
@@ -296,13 +297,14 @@ def check_loss(
     scale = float(factors.terms(Recipe()).loss.abs().sum()) + abs(given)
     if abs(given - expected) <= dump.tolerance * scale:
         return conforms("loss", f"{given:.6g}")
-    tried = recipes or [recipe for recipe in factors.recipes() if len(factors.causes(recipe)) == 1]
-    found = []
-    for recipe in tried:
-        if recipe.penalty == "fitted":
-            continue
-        if abs(float(factors.terms(recipe).loss.sum()) - given) <= dump.tolerance * scale:
-            found.append(factors.causes(recipe))
+    single = [
+        (recipe, 1.0) for recipe in factors.recipes() if len(factors.causes(recipe)) == 1 and recipe.penalty != "fitted"
+    ]
+    found = [
+        factors.causes(recipe, beta)
+        for recipe, beta in recipes or single
+        if abs(float(factors.terms(recipe, beta=beta).loss.sum()) - given) <= dump.tolerance * scale
+    ]
     text = f"{given:.6g}, {expected:.6g} by the definition"
     if recipes and not found:
         text += "; see the gradient"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CHECK = "selection"
 MOST_EXPLANATIONS = 4
+ALL_SIZES = 512
+"""Sequences up to which micro-batches of every size are tried; of larger batches divisors and powers of two."""
 FRACTIONS = {
     1.0: None,
     100.0: Cause(name="percent_as_fraction", text="a hundred times the fraction: a percentage was taken as a fraction"),
@@ -82,15 +84,20 @@ def scopes(dump: Dump) -> Iterator[Scope]:
     import torch
 
     yield _whole(dump)
-    rows = torch.arange(dump.sequences)
+    rows, own_B = torch.arange(dump.sequences), None
     parts = []
     if "micro_batch" in dump and len(dump["micro_batch"].unique()) > 1:
-        parts.append(("the dump's own micro-batches", dump["micro_batch"].long()))
+        own_B, sizes = dump["micro_batch"].unique(return_inverse=True, return_counts=True)[1:]
+        most = int(sizes.max())
+        parts.append((f"the trainer's own micro-batches of {most} sequence{'s' * (most > 1)}", own_B))
     # The sizes people use first.
-    sizes = sorted(
+    order = sorted(
         range(1, dump.sequences), key=lambda size: (dump.sequences % size != 0, size & (size - 1) != 0, -size)
     )
-    parts += [(f"micro-batches of {size} sequence{'s' * (size > 1)}", rows // size) for size in sizes]
+    for size in order:
+        part_B = rows // size
+        if own_B is None or not torch.equal(part_B, own_B):
+            parts.append((f"micro-batches of {size} sequence{'s' * (size > 1)}", part_B))
     for where, part_B in parts:
         yield Scope(cause=Cause(name="micro_batch_selection", text=f"selected in {where}"), part_B=part_B)
         text = f"selected in {where}, by covariances about the means of the whole batch"
