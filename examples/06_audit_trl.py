@@ -27,7 +27,7 @@ from isentrope.tasks import load_task  # noqa: E402
 FRACTION, PENALTY, ACCUMULATION = 0.02, 1.0, 4
 
 
-class PastedKLCov(GRPOTrainer):  # type: ignore[misc]
+class PastedKLCov(GRPOTrainer):
     """The loss of the paper's listing, per micro-batch."""
 
     hook: DumpHook

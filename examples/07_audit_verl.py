@@ -64,4 +64,4 @@ def main(name: str = "kl_cov", micro_batch: int = 16) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *map(int, sys.argv[2:3]))
+    main(sys.argv[1] if sys.argv[1:] else "kl_cov", int(sys.argv[2]) if sys.argv[2:] else 16)
