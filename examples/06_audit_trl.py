@@ -2,7 +2,6 @@
 
     pip install 'isentrope[trl]'
     python examples/06_audit_trl.py
-
 It chooses its tokens where the loss is made, as forks do: in each micro-batch.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 warnings.simplefilter("ignore", FutureWarning)  # TRL and transformers about each other
@@ -24,12 +22,10 @@ from isentrope.cli import main as isentrope  # noqa: E402
 from isentrope.policy.tiny import load_tiny  # noqa: E402
 from isentrope.tasks import load_task  # noqa: E402
 
-FRACTION, PENALTY, ACCUMULATION = 0.02, 1.0, 4
+FRACTION, ACCUMULATION = 0.02, 4
 
 
 class PastedKLCov(GRPOTrainer):
-    """The loss of the paper's listing, per micro-batch."""
-
     hook: DumpHook
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -41,10 +37,9 @@ class PastedKLCov(GRPOTrainer):
         )
         old, advantage = inputs["old_per_token_logps"], inputs["advantages"][:, None].expand_as(logp)
         covariance = ((logp - logp[mask].mean()) * (advantage - advantage[mask].mean())).detach()
-        count = max(1, int(FRACTION * mask.sum()))
-        chosen = covariance.masked_fill(~mask, -torch.inf).flatten().topk(count).indices
+        chosen = covariance.masked_fill(~mask, -torch.inf).flatten().topk(max(1, int(FRACTION * mask.sum()))).indices
         selected = torch.zeros_like(mask).flatten().index_fill(0, chosen, True).view_as(mask)
-        loss = -(logp - old).exp() * advantage + PENALTY * selected * (logp - old).abs()
+        loss = -(logp - old).exp() * advantage + selected * (logp - old).abs()
         loss = (loss * mask).sum() / mask.sum() / ACCUMULATION
         group = torch.unique(inputs["prompt_ids"], dim=0, return_inverse=True)[1]
         self.hook.add(
@@ -58,23 +53,20 @@ class PastedKLCov(GRPOTrainer):
 def main() -> None:
     model, tokenizer = load_tiny()
     problems = load_task("arithmetic").train[:64]
-    folder = tempfile.mkdtemp(prefix="isentrope-audit-")
     args = GRPOConfig(
-        output_dir=folder,
-        **dict.fromkeys(("use_cpu", "disable_tqdm"), True),
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=ACCUMULATION,
+        output_dir=tempfile.mkdtemp(prefix="isentrope-audit-"),
         steps_per_generation=2 * ACCUMULATION,  # two optimizer steps a rollout: the second one is off-policy
-        num_generations=8,
+        gradient_accumulation_steps=ACCUMULATION,
         max_completion_length=32,
         max_steps=2,
         learning_rate=1e-3,
         report_to="none",
+        use_cpu=True,
         bf16=False,
     )
     data = Dataset.from_list([{"prompt": problem.prompt, "answer": problem.answer} for problem in problems])
     trainer = PastedKLCov(model, reward, args=args, train_dataset=data, processing_class=tokenizer)
-    trainer.hook = DumpHook(str(Path(folder) / "batch.safetensors"))
+    trainer.hook = DumpHook(f"{args.output_dir}/batch.safetensors")
     trainer.train()
     isentrope(["audit", trainer.hook.path, "--objective", "kl_cov", f"objective.fraction={FRACTION}"])
 

@@ -12,8 +12,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 LONGEST = 80
 
 
-def run(example: Path) -> str:
-    command = [sys.executable, "-W", "error", str(example)]
+def run(example: Path, *words: str) -> str:
+    command = [sys.executable, "-W", "error", str(example), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -50,3 +50,12 @@ def test_forecast() -> None:
     for line in lines[-3:-1]:
         low, high = (float(word) for word in line.partition("interval ")[2].split()[0:3:2])
         assert low < measured < high
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [((), "(micro_batch_selection)"), (("32",), "Everything that was checked conforms")]
+)
+def test_audit_of_a_torch_loop(words: tuple[str, ...], says: str) -> None:
+    """05: the pasted method is caught where it selects per micro-batch, and clean where it doesn't."""
+    (example,) = (path for path in EXAMPLES if path.stem == "05_audit_torch")
+    assert says in run(example, *words)

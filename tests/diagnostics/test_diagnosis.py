@@ -157,6 +157,26 @@ def test_one_prompt_of_three_is_no_concentration() -> None:
     assert [len(diagnose(log).findings) for log in (few, many)] == [0, 1]
 
 
+def test_a_covariance_may_be_concentrated_where_the_entropy_is_on_its_target() -> None:
+    steered, off = (
+        simulate(0, **{"covariance/top_token_fraction": 0.7, "entropy/mean": 0.1, "entropy/target": target})
+        for target in (0.1, 0.3)
+    )
+    assert not diagnose(steered).findings
+    assert "covariance_concentrated" in [each.rule for each in diagnose(off).findings]
+
+
+def test_no_log_is_too_noisy_for_a_rule() -> None:
+    """Columns that jump about their thresholds: a level between two values must not leave a finding without a step."""
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        steps = int(draw.integers(5, 45))
+        columns = {key: draw.choice([0.0, 0.1, 0.3, 0.6, 1.0], steps) for key in simulate(0).columns}
+        log = simulate(seed, steps=steps, **columns)
+        for finding in diagnose(log).findings:
+            assert 0 <= finding.step < steps
+
+
 def test_verls_own_columns_count() -> None:
     verl = healthy_logs()["verl"]
     ones = np.ones(60)

@@ -7,22 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from isentrope.diagnostics.finding import Changes, Rule, Sighting
-from isentrope.diagnostics.series import TrainingLog, series_of
+from isentrope.diagnostics.series import TARGET_FLOOR, TrainingLog, on_target, series_of
 from isentrope.diagnostics.thresholds import Thresholds
 
-TARGET_FLOOR = 0.02
-"""Nats: near a target of 0 a share of it is nothing."""
 CONTROL_STEPS = 20
 """Last steps that saturation is judged by."""
-
-
-def on_target(log: TrainingLog, limits: Thresholds) -> bool:
-    """Whether a target was set and the entropy of the last steps is near it."""
-    target, entropy = series_of(log, "entropy/target"), series_of(log, "entropy/mean")
-    if not len(target) or not len(entropy):
-        return False
-    allowed = max(TARGET_FLOOR, limits.target_tolerance * abs(target.last))
-    return abs(entropy.last - target.last) <= allowed
 
 
 def reward_text(log: TrainingLog) -> str:
@@ -52,7 +41,7 @@ class EntropyCollapse(Rule):
     def look(self, log: TrainingLog, limits: Thresholds) -> Sighting | None:
         entropy = series_of(log, "entropy/mean")
         start, end = entropy.first, entropy.last
-        if end >= limits.collapse_share * start or on_target(log, limits):
+        if end >= limits.collapse_share * start or on_target(log, limits.target_tolerance):
             return None
         step = entropy.since(entropy.values < limits.collapse_share * start)
         assert step is not None
@@ -90,7 +79,7 @@ class EntropyExplosion(Rule):
         entropy = series_of(log, "entropy/mean")
         start, end = entropy.first, entropy.last
         level = max(limits.explosion_ratio * start, start + limits.explosion_rise)
-        reward, wanted = series_of(log, "reward/mean"), on_target(log, limits)
+        reward, wanted = series_of(log, "reward/mean"), on_target(log, limits.target_tolerance)
         lost = len(reward) > 0 and reward.last < limits.reward_share * reward.first
         if end <= level or (wanted and not lost):
             return None

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+TARGET_FLOOR = 0.02
+"""Nats: near a target of 0 a share of it is nothing."""
+
 
 class TrainingLog(Protocol):
     """What a rule reads: ``isentrope.integrations.logs.RunLog`` and anything of its shape."""
@@ -64,7 +67,8 @@ class Series:
 
         One point in ten may be an exception, so that noise doesn't move it.
         """
-        if not len(holds) or not holds[-self.window :].mean() > 0.5:
+        # A half is enough: the median of an even number lies between the two in the middle.
+        if not len(holds) or holds[-self.window :].mean() < 0.5:
             return None
         share_onwards = np.cumsum(holds[::-1])[::-1] / np.arange(len(holds), 0, -1)
         starts = np.flatnonzero(holds & (share_onwards >= 0.9))
@@ -75,6 +79,14 @@ def series_of(log: TrainingLog, key: str) -> Series:
     """The column under our key; empty where the log has none."""
     values = log.columns.get(key)
     return Series(log.step, np.full(len(log.step), np.nan) if values is None else values)
+
+
+def on_target(log: TrainingLog, tolerance: float) -> bool:
+    """Whether a target was set and the entropy of the last steps is near it: within the share ``tolerance``, or 0.02 nats."""
+    target, entropy = series_of(log, "entropy/target"), series_of(log, "entropy/mean")
+    if not len(target) or not len(entropy):
+        return False
+    return abs(entropy.last - target.last) <= max(TARGET_FLOOR, tolerance * abs(target.last))
 
 
 def recipe_value(log: TrainingLog, section: str, key: str, default: Any = None) -> Any:

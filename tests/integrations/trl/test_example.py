@@ -1,4 +1,4 @@
-"""examples/04_trl.py runs as it stands, in both of its ways."""
+"""The examples for TRL run as they stand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "04_trl.py"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLE = EXAMPLES / "04_trl.py"
 
 
 @pytest.mark.slow
@@ -28,3 +29,12 @@ def test_the_example_runs(words: tuple[str, ...]) -> None:
     assert (abs(rows[0][3]) < 1e-6) == (not words)
     assert all((row[4] != 0) == (not words) for row in rows)
     assert lines[-1].startswith("Run folder: ")
+
+
+@pytest.mark.slow
+def test_the_audit_of_a_subclass_names_what_it_does() -> None:
+    command = [sys.executable, str(EXAMPLES / "06_audit_trl.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    for cause in ("micro_batch_selection", "mean_of_means"):
+        assert f"({cause})" in done.stdout
