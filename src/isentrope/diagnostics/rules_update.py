@@ -132,7 +132,9 @@ class CovarianceConcentrated(Rule):
     title = "few tokens or one prompt carry the covariance, and with it the fall of the entropy"
     needs = ("covariance/top_token_fraction", "covariance/top_prompt_fraction")
     direction = "above is bad"
-    refuted_by = "the same share in runs of this model whose entropy holds; any policy of low entropy has few uncertain tokens"
+    refuted_by = (
+        "the same share in runs of this model whose entropy holds; any policy of low entropy has few uncertain tokens"
+    )
     changes: ClassVar[Changes] = {
         "": {
             "isentrope": 'objective = "kl_cov", which holds just these tokens (more than one update per rollout)',
