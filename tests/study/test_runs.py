@@ -55,6 +55,10 @@ def test_a_sweep_from_nothing_to_its_results(
     assert "4 waiting" in capsys.readouterr().out
     assert not (study.parent / "runs").exists()
 
+    assert sweep(study, "--show") == 0  # nothing is done, so every claim is open
+    assert "not shown" in capsys.readouterr().out
+    assert not list((study.parent / "runs").rglob("metrics.jsonl"))
+
     assert sweep(study) == 0
     printed = capsys.readouterr().out
     assert "[4/4]" in printed and "KL-Cov keeps more than GRPO" in printed
@@ -73,6 +77,7 @@ def test_a_sweep_from_nothing_to_its_results(
     ]
     assert claim["estimate"] == pytest.approx(sum(differences) / 2)
     assert (folder / "report.html").is_file()
+    assert "| KL-Cov keeps more than GRPO | " in (folder / "results.md").read_text()
 
     # What is done is not run again.
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from isentrope.errors import IsentropeError, MissingDependencyError, StudyError
 
 if TYPE_CHECKING:
-    from isentrope.study import PlannedRun, State, Study
+    from isentrope.study import PlannedRun, Results, State, Study
 
 
 def add_parser(commands: Any) -> None:
@@ -41,6 +41,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the runs go (default: runs/NAME)")
     parser.add_argument("--results", type=Path, metavar="FILE", help="default: results.json in the folder")
     parser.add_argument("--list", action="store_true", help="say what is done and what isn't, and stop")
+    parser.add_argument("--show", action="store_true", help="run nothing: results and report of what is done")
     parser.set_defaults(run_command=sweep_command)
 
 
@@ -61,12 +62,14 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         raise MissingDependencyError("a study's intervals need scipy: pip install 'isentrope[study]'")
     folder.mkdir(parents=True, exist_ok=True)
     jobs = jobs or max(1, min(os.cpu_count() or 1, len(runs)))
-    failures = run_all(runs, jobs=jobs, tell=Progress(runs))
+    failures = {} if arguments.show else run_all(runs, jobs=jobs, tell=Progress(runs))
     results = results_of(study, runs)
     path = arguments.results or folder / "results.json"
     results.write(path)
+    tables = path.with_suffix(".md")
+    tables.write_text(results.markdown() + "\n", encoding="utf-8")
     _print_results(study, results)
-    print(f"Results: {path}")
+    print(f"Results: {path}, as tables {tables}")
     _report(runs, folder)
     for run, reason in failures.items():
         print(f"isentrope: {run.name} failed: {reason}", file=sys.stderr)
@@ -101,15 +104,20 @@ def _print_states(study: Study, runs: list[PlannedRun]) -> None:
     print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
 
 
-def _print_results(study: Study, results: Any) -> None:
-    from isentrope.cli.tables import print_table
+def _print_results(study: Study, results: Results) -> None:
+    from isentrope.cli.tables import plain, print_table
 
-    for title, (header, rows) in (
-        (f"{study.name}: arms", results.table()),
-        (f"{study.name}: claims", results.claims()),
-    ):
-        if rows:
-            print_table(title, header, rows)
+    header, rows = results.table()
+    print_table(f"{study.name}: mean and half the 95 % interval over seeds", header, rows)
+    _, claims = results.claims()
+    for verdict, (says, word, estimate, interval, p_value, seeds) in zip(results.verdicts, claims, strict=True):
+        print(plain(f"{word:14}{says}"))
+        numbers = (
+            f"{estimate} {interval}, p = {p_value} (Holm), {seeds} seeds" if estimate else f"{seeds} seeds, too few"
+        )
+        over = f" over {verdict.claim.over} ({verdict.claim.compare})" if verdict.claim.over else ""
+        print(plain(f"{'':14}{verdict.claim.measure} of {verdict.claim.arm}{over}: {numbers}"))
+    print()
 
 
 def _report(runs: list[PlannedRun], folder: Path) -> None:
