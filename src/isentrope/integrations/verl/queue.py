@@ -1,0 +1,40 @@
+"""Everything that touches TransferQueue, verl's store of a rollout's columns. A branch of verl takes it out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
+
+ROLLOUT = ("prompts", "responses", "response_mask", "entropy", "old_log_probs", "rm_scores", "uid")
+OPTIONAL = ("rollout_log_probs",)
+
+
+def fetch_rollout(batch: Any, *, sampler_logp: bool) -> dict[str, Any]:
+    """The columns of a rollout, one row per key of ``batch``: dense (B, T) tensors, right-padded; jagged ids; uids as a list.
+
+    Args:
+        batch: verl's KVBatchMeta.
+        sampler_logp: whether verl keeps the sampler's own log-probs.
+    """
+    names = [*ROLLOUT, *(OPTIONAL if sampler_logp else ())]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    columns: dict[str, Any] = {"prompts": data.pop("prompts"), "responses": data.pop("responses")}
+    columns["uid"] = [str(uid) for uid in data.pop("uid").tolist()]
+    dense = data.to_padded_tensor()
+    return columns | {name: dense[name] for name in names if name not in columns}
+
+
+def put_columns(batch: Any, columns: Mapping[str, Tensor]) -> Any:
+    """Adds (B,) columns to a batch. The returned meta has to be kept."""
+    fields = TensorDict(dict(columns), batch_size=len(batch))
+    after = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+    return after
+
+
+def padding_rows(batch: Any) -> Sequence[bool]:
+    """Rows that verl added to fill up the ranks."""
+    return [bool(tag.get("is_padding", False)) for tag in batch.tags]
