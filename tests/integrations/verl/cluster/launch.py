@@ -101,6 +101,7 @@ def run(
     fails: bool = False,
 ) -> Result:
     """One run of verl in a folder of its own."""
+    place = place.resolve()
     place.mkdir(parents=True, exist_ok=True)
     if not (place / "model").exists():
         make_model(place / "model")
