@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -138,3 +139,24 @@ def test_without_scipy_it_says_what_to_install(
     assert sweep(study) == 2
     assert "pip install 'isentrope[study]'" in capsys.readouterr().err
     assert not (study.parent / "runs").exists()
+
+
+def test_ctrl_c_stops_the_study_and_it_goes_on(study: Path) -> None:
+    """The terminal sends the signal to the sweep and its runs alike."""
+    text = SMALL.replace("[0, 1]", "[0]").replace('"steps=2"', '"steps=200"').partition("[[claims]]")[0]
+    study.write_text(text, encoding="utf-8")
+    folder = study.parent / "runs"
+    command = [sys.executable, "-m", "isentrope", "sweep", str(study), "--folder", str(folder), "--jobs", "1"]
+    sweeping = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    first = folder / "grpo" / "seed-0"
+    deadline = time.monotonic() + 90
+    while len(read_metrics(first)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(sweeping.pid, signal.SIGINT)
+    out = sweeping.communicate(timeout=90)[0]
+    assert sweeping.returncode == 130, out
+    runs = plan_runs(load_study(study), folder)
+    assert [run.state() for run in runs] == [State.STARTED, State.WAITING]
+    assert list((first / "checkpoints").iterdir())

@@ -10,12 +10,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from isentrope.cli import audit, check_reward, diagnose, evaluate, forecast, listing, report, sweep, train
+from isentrope.cli import audit, check_reward, diagnose, evaluate, export, forecast, listing, report, sweep, train
 from isentrope.errors import IsentropeError
 
 __all__ = ["main"]
 
-COMMANDS = (train, evaluate, forecast, diagnose, audit, report, sweep, check_reward, listing)
+COMMANDS = (train, export, evaluate, forecast, diagnose, audit, report, sweep, check_reward, listing)
 """In the order in which ``--help`` lists them."""
 
 

@@ -42,18 +42,16 @@ def train_command(arguments: argparse.Namespace) -> int:
     from isentrope.recipe import load_recipe
 
     engine = arguments.engine
-    if engine == "verl":
-        raise IsentropeError(
-            'this version trains with the engines "local" and "trl"; "verl" isn\'t in it yet. Leave --engine out'
-        )
     recipe = load_recipe(arguments.recipe, arguments.overrides)
-    more = _trl_lines(recipe) if engine == "trl" else []
+    more = {"trl": _trl_lines, "verl": _verl_lines}[engine](recipe) if engine != "local" else []
     if arguments.dry_run:
         print(dry_run_text(recipe))
         print("\n".join(more), end="\n" if more else "")
         return 0
     for note in notes(recipe):
         print(f"isentrope: note: {note}", file=sys.stderr)
+    if engine == "verl":
+        return _train_verl(recipe)
     return _finish(_engine(engine).train(recipe, recipe.run_folder()))
 
 
@@ -73,6 +71,34 @@ def _trl_lines(recipe: Recipe) -> list[str]:
     settings = trl_settings(recipe, int(os.environ.get("WORLD_SIZE", "1")))
     config = ["", "GRPOConfig of TRL", *(f"  {key} = {value!r}" for key, value in settings.items())]
     return [*config, "", "Otherwise than in the engine local", *(f"  {note}" for note in trl_notes(recipe))]
+
+
+def _verl_lines(recipe: Recipe) -> list[str]:
+    """The command that verl is started with on one node, and what differs there; refuses what verl can't do."""
+    from isentrope.integrations.verl.mapping import Cluster, command_text, verl_notes, verl_overrides
+
+    command = command_text(verl_overrides(recipe, Cluster(gpus=_gpus()), recipe.run_folder().resolve()))
+    return ["", command, "", "Otherwise than in the engine local", *(f"  {note}" for note in verl_notes(recipe))]
+
+
+def _train_verl(recipe: Recipe) -> int:
+    """On the GPUs of this machine; `isentrope export verl` gives the command for more nodes."""
+    from isentrope.integrations.verl.launch import train
+    from isentrope.integrations.verl.mapping import Cluster
+
+    train(recipe, Cluster(gpus=_gpus()), recipe.run_folder())
+    return 0
+
+
+def _gpus() -> int:
+    """GPUs of this machine, 8 where there is none: then the command is for another machine."""
+    import shutil
+    import subprocess
+
+    if shutil.which("nvidia-smi") is None:
+        return 8
+    found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return found.count("GPU ") or 8
 
 
 def resume_command(arguments: argparse.Namespace) -> int:

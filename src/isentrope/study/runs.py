@@ -130,13 +130,13 @@ def run_all(
             state, line = _outcome(run, code)
         except (OSError, IsentropeError) as error:
             state, line = State.FAILED, str(error)
-        if code_is_interrupt := (state is State.STARTED):
+        if state is State.STARTED:  # interrupted, and so is the study
             stop.set()
+            return
         with turn:
             if state is State.FAILED:
                 failures[run] = line
-            if not code_is_interrupt:
-                tell(run, state, line)
+            tell(run, state, line)
 
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(work, run) for run in waiting]

@@ -4,6 +4,5 @@ Attach mode takes two more overrides on a command that works already::
 
     python -m verl.trainer.main_ppo ... trainer.v1.trainer_mode=isentrope +isentrope=isentrope.toml
 
-verl finds :mod:`isentrope.integrations.verl.plugin` by itself, through the entry-point group ``verl.plugins``. Nothing here loads verl
-before one of its own processes does; ``attach``, ``mapping`` and ``settings`` load neither verl nor torch.
+verl finds :mod:`isentrope.integrations.verl.plugin` by itself, through the entry-point group ``verl.plugins``. ``attach``, ``mapping`` and ``settings`` load neither verl nor torch.
 """

@@ -32,7 +32,9 @@ def token_batch(rows: Rows, statistics: Rows) -> TokenBatch:
     logp_BT = statistics["logp"]
     weight_BT = rows.get("rollout_weight")
     return TokenBatch(
-        **{name: statistics.get(name) for name in ("logp", "entropy", "sum_p2", "sum_p2_logp", "sum_p3", "sum_p3_logp")},  # type: ignore[arg-type]
+        **{
+            name: statistics.get(name) for name in ("logp", "entropy", "sum_p2", "sum_p2_logp", "sum_p3", "sum_p3_logp")
+        },  # type: ignore[arg-type]
         old_logp=rows["old_logp"].to(logp_BT.dtype),
         advantage=rows["advantage"].to(logp_BT.dtype),
         mask=rows["mask"].bool(),

@@ -31,8 +31,7 @@ def fetch_rollout(batch: Any, *, sampler_logp: bool) -> dict[str, Any]:
 def put_columns(batch: Any, columns: Mapping[str, Tensor]) -> Any:
     """Adds (B,) columns to a batch. The returned meta has to be kept."""
     fields = TensorDict(dict(columns), batch_size=len(batch))
-    after = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-    return after
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
 def padding_rows(batch: Any) -> Sequence[bool]:

@@ -8,7 +8,11 @@ from typing import Any
 
 from isentrope.errors import RecipeError
 
-AGGREGATIONS = {"token-mean": "token_mean", "seq-mean-token-mean": "sequence_mean", "seq-mean-token-sum-norm": "fixed_length"}
+AGGREGATIONS = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "sequence_mean",
+    "seq-mean-token-sum-norm": "fixed_length",
+}
 """``loss_agg_mode`` of verl and what it is called here."""
 KL_ESTIMATORS = {"low_var_kl": "k3", "k3": "k3", "mse": "k2", "k2": "k2"}
 STRATEGIES = ("fsdp", "fsdp2")
@@ -174,5 +178,7 @@ def watched_clip(config: Config) -> dict[str, float | None]:
     return {
         "clip_low": clip if low is None else float(low),
         "clip_high": high,
-        "dual_clip": float(dual) if dual is not None and math.isfinite(float(dual)) and float(dual) > 1 + high else None,
+        "dual_clip": float(dual)
+        if dual is not None and math.isfinite(float(dual)) and float(dual) > 1 + high
+        else None,
     }

@@ -1,7 +1,7 @@
 """Our token statistics out of the forward passes that verl's FSDP engine makes.
 
 The engine turns logits into log-probs in ``prepare_model_outputs``. :class:`StatisticsTap` stands before that method on one engine
-object, and adds four columns to what a recorded pass returns: log-prob, entropy and the two power sums of the policy. They travel as
+object, and adds columns to what a recorded pass returns: entropy and the two power sums of the policy. They travel as
 verl's own outputs do, so micro-batches, dynamic batches and data-parallel ranks come back in order.
 """
 
@@ -50,6 +50,7 @@ class StatisticsTap:
         )
         if self.alone:
             return columns
+        del columns[PREFIX + "logp"]  # verl's own log-prob is there: three floats per token are kept, not four
         return {**self._inner(output, output_args, micro_batch, logits_processor_func), **columns}
 
 

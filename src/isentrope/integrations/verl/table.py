@@ -13,9 +13,7 @@ from isentrope.training.experience import standard_error
 from isentrope.types import Pair
 
 
-def identities(
-    prompts: Sequence[Tensor], responses: Sequence[Tensor], uids: Sequence[str]
-) -> tuple[Tensor, Tensor]:
+def identities(prompts: Sequence[Tensor], responses: Sequence[Tensor], uids: Sequence[str]) -> tuple[Tensor, Tensor]:
     """(B,) int64 sequence and group ids that go by content: verl names prompts at random and orders rows by rank.
 
     Sequences are numbered in the order of (prompt's ids, response's ids), groups in the order of their first sequence.
@@ -72,7 +70,9 @@ def rollout_pairs(columns: Mapping[str, Any], group_B: Tensor, *, limit: int) ->
         "rollout/length_mean": (tokens, rows),
     }
     if "rollout_log_probs" in columns:
-        gap_BT = torch.where(mask_BT, columns["old_log_probs"].double() - columns["rollout_log_probs"].double(), zeros_BT)
+        gap_BT = torch.where(
+            mask_BT, columns["old_log_probs"].double() - columns["rollout_log_probs"].double(), zeros_BT
+        )
         pairs["rollout/logp_gap"] = (float(gap_BT.abs().sum()), tokens)
         pairs["rollout/ratio_mean"] = (float(torch.where(mask_BT, gap_BT.exp(), zeros_BT).sum()), tokens)
     return pairs

@@ -42,7 +42,7 @@ TRAINER = "isentrope"
 NEW_NAMES = {"actor/loss": "update/loss", "actor/grad_norm": "update/grad_norm", "actor/lr": "update/learning_rate"}
 """verl's names of what our keys have too."""
 EXTRA_FORWARD = 2.0 / 8.0
-"""A forward pass against an update's forward and backward pass with gradient checkpointing: 2 of 8 FLOPs per parameter and token."""
+"""A forward pass against forward and backward pass with gradient checkpointing: 2 of 8 FLOPs per parameter and token."""
 
 
 class PlannedTrainer:
@@ -133,7 +133,7 @@ class PlannedTrainer:
             f"plugin loaded: objective {self.attached.name}{' (verl keeps its own loss)' if self.attached.observes else ''}, "
             f"{self.updates} updates per rollout",
             f"plans under the {'rollout' if replan == 'rollout' else 'current'} policy: {cost}, an estimated "
-            f"{100 * share:.0f} % of the updates' time; two floats per token beside verl's own columns",
+            f"{100 * share:.0f} % of the updates' time; three floats per token beside verl's own columns",
             f"run folder {self.folder.path}",
         ]
 

@@ -1,7 +1,7 @@
 """verl's training worker with a plan: once per optimizer step, over all its micro-batches and data-parallel ranks.
 
-``TrainingWorker.train_batch`` is called once per mini-batch on every rank. Before it runs, the mini-batch is planned and the plan is
-added to its columns; the loss then reads the columns of whatever micro-batch it is given.
+``TrainingWorker.train_batch`` is called once per mini-batch on every rank. Before it runs, the mini-batch is planned and the plan
+is added to its columns; the loss then reads the columns of whatever micro-batch it is given.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from isentrope.integrations.verl.planning import (
     update_pairs,
 )
 from isentrope.integrations.verl.statistics import CUBES, PREFIX, STATISTICS, StatisticsTap
+from isentrope.training.streams import Stream
 from isentrope.types import Pair, TokenPlan
 
 DENOMINATOR = PREFIX + "denominator"
@@ -114,7 +115,7 @@ class PlannedTrainingWorker(TrainingWorker):
         extra = self._update > 0 and (order.replan == "current" or order.compare_replan)
         current = self._current_statistics(data, order) if extra else old
         objective, prompt_B = order.objective(), data["prompts"].offsets().diff().to(device)
-        seed = (order.seed, order.step, self._update)
+        seed = (order.seed, Stream.SELECTION, order.step, self._update)
         chosen, other = (current, old) if order.replan == "current" else (old, current)
         batch = token_batch(rows, chosen)
         plan = plan_of(objective, batch, prompt_B, seed=seed, comm=comm)
@@ -131,9 +132,9 @@ class PlannedTrainingWorker(TrainingWorker):
 
     def _rollout_statistics(self, data: Any, rows: Mapping[str, Tensor], order: Order) -> dict[str, Tensor]:
         """Of the policy that the rollout's log-probs belong to, as its forward pass left them in the columns."""
-        names = (*STATISTICS, *(CUBES if order.cubes else ()))
+        names = (*STATISTICS[1:], *(CUBES if order.cubes else ()))
         found = {name: no_padding_2_padding(data[PREFIX + name], data).to(rows["mask"].device) for name in names}
-        return {**found, "logp": rows["old_logp"].to(found["logp"].dtype)}
+        return {**found, "logp": rows["old_logp"].to(found["entropy"].dtype)}
 
     @torch.no_grad()
     def _current_statistics(self, data: Any, order: Order) -> dict[str, Tensor]:

@@ -157,8 +157,10 @@ class _Recorder:
                 for name in keep:
                     column = data[name]
                     columns[name] = [part.clone() for part in column.unbind()] if column.is_nested else column.clone()
-                weights = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in
-                           self.engine.module.state_dict().items()}
+                weights = {
+                    name: each.full_tensor() if hasattr(each, "full_tensor") else each
+                    for name, each in self.engine.module.state_dict().items()
+                }
                 torch.save(
                     {"columns": columns, "plan": row, "pairs": pairs, "weights": weights},
                     Path(place) / f"batch-{order.step}-{self._update}-{rank}.pt",

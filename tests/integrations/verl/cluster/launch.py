@@ -31,9 +31,7 @@ def make_model(path: Path) -> None:
     words += [f"w{number}" for number in range(64 - len(words))]
     raw = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m['role'] }} : {{ m['content'] }} {% endfor %}"
         "{% if add_generation_prompt %}assistant : {% endif %}"
@@ -108,7 +106,12 @@ def run(
         make_data(place / "train.parquet")
     plans = place / "plans"
     plans.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(place, ranks=ranks, micro_batch=micro_batch, mode=mode, steps=steps)]
+    command = [
+        sys.executable,
+        "-m",
+        "verl.trainer.main_ppo",
+        *arguments(place, ranks=ranks, micro_batch=micro_batch, mode=mode, steps=steps),
+    ]
     if toml is not None:
         (place / "isentrope.toml").write_text(toml)
         command.append(f"+isentrope={place}/isentrope.toml")
@@ -122,7 +125,13 @@ def run(
     }  # fmt: skip
     with (place / "log.txt").open("w") as log:
         code = subprocess.run(
-            [*command, *more], env=environment, cwd=place, stdout=log, stderr=subprocess.STDOUT, timeout=500, check=False
+            [*command, *more],
+            env=environment,
+            cwd=place,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=500,
+            check=False,
         ).returncode
     text = (place / "log.txt").read_text()
     assert (code != 0) == fails, text[-6000:]
