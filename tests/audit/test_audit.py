@@ -119,6 +119,20 @@ def test_the_penalty_is_measured() -> None:
     assert loss.causes == gradient.causes
 
 
+@pytest.mark.parametrize(
+    ("clip", "asked", "cause"),
+    [
+        (0.2, "objective.clip_high=0.28", "the ratio is clipped at 0.2 / 0.2, not at 0.2 / 0.28"),
+        (None, "objective.clip_high=0.2", "the ratio isn't clipped"),
+    ],
+)
+def test_another_clip_is_named_with_its_bounds(clip: float | None, asked: str, cause: str) -> None:
+    dump = make_dump(Trainer(method="grpo", clip=clip).dump())
+    result = audit(dump, audit_recipe("grpo", [asked]))
+    [gradient] = [finding for finding in result.findings if finding.check == "gradient"]
+    assert [each.text for each in gradient.causes] == [cause]
+
+
 def test_the_loss_alone_tells_too() -> None:
     dump = Trainer(denominator="padding").dump()
     del dump["grad_logp"]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SAMPLED = 200_000
 """Tokens whose gradients decide; more say nothing new."""
 MOST_CAUSES = 2
+CLIPS = ((0.2, 0.2), (0.2, 0.28), (math.inf, math.inf))
+"""Bounds of the ratio that are tried beside the objective's: PPO's, clip-higher's, none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +100,20 @@ class Factors:
             (gradient,) = torch.autograd.grad(loss.sum(), x)
             return Terms(loss=loss.detach(), gradient=gradient)
 
-        def bound(value: float) -> Tensor:
-            return torch.full_like(self.x, value)
-
         yield "asked", (None, terms(self.asked, self.low, self.high))
-        finite = bool(torch.isfinite(self.high).all() and (self.high < 1).all())
-        if not finite:
-            text = "the ratio is clipped at 0.2 / {}, where the method has no such clip"
-            for high in (0.2, 0.28):
-                cause = Cause(name="unwanted_clip", text=text.format(high))
-                yield f"clip {high}", (cause, terms(ppo, bound(0.2), bound(high)))
-        else:
-            cause = Cause(name="missing_clip", text="the ratio isn't clipped")
-            yield "no clip", (cause, terms(ppo, bound(math.inf), bound(math.inf)))
+        asked = tuple(float(each.max()) for each in (self.low, self.high))
+        for low, high in CLIPS:
+            if (low, high) == asked:
+                continue
+            text = f"the ratio is clipped at {low:g} / {high:g}"
+            if math.isinf(high):
+                cause = Cause(name="missing_clip", text="the ratio isn't clipped")
+            elif asked[1] >= 1.0:
+                cause = Cause(name="unwanted_clip", text=f"{text}, where the method has no such clip")
+            else:
+                cause = Cause(name="other_clip", text=f"{text}, not at {asked[0]:g} / {asked[1]:g}")
+            bounds = (torch.full_like(self.x, value) for value in (low, high))
+            yield f"clip {low:g} / {high:g}", (cause, terms(ppo, *bounds))
         cause = Cause(name="missing_ratio", text="the importance ratio is missing: the gradient is that of -A log pi")
         yield "no ratio", (cause, terms(reinforce, self.low, self.high))
 
