@@ -33,6 +33,7 @@ from isentrope.training.starting import pinned, starting_policy
 from isentrope.training.steering import Steering
 from isentrope.training.streams import Stream, stream_seed
 from isentrope.training.summary import RunSummary, summarise
+from isentrope.training.threads import use_few_threads
 from isentrope.training.trackers import open_trackers
 from isentrope.training.update import Updater
 
@@ -101,6 +102,7 @@ class Run:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.policy: Policy = starting_policy(recipe)
+        use_few_threads(self.policy)
         self.notes: list[str] = []
         """What a step has to say to the user."""
         self.steering = Steering(recipe, self.policy.vocabulary, self.notes)
