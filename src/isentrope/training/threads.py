@@ -9,8 +9,8 @@ import torch
 from isentrope.policy import Policy
 
 SMALL = 10_000_000
-"""Parameters below which threads cost more than they give: their barriers wait actively, which on a busy machine stretched a step of
-`builtin:tiny` from one second to twenty-seven."""
+"""Parameters below which threads cost more than they give: their barriers wait actively, which on a busy machine stretched a
+step of `builtin:tiny` from one second to twenty-seven."""
 
 
 def use_few_threads(policy: Policy) -> None:
