@@ -3,6 +3,7 @@
 #   make train    train a small model with the quickstart recipe, on a CPU
 #   make test     all tests and doctests
 #   make check    lint, formatting, types
+#   make test-verl   the tests that start verl, in an environment of its own (.venv-verl), about 20 minutes on two cores
 #   make docs     the examples and commands in the documentation, run and checked
 #   make clean    remove .venv, caches and build output (runs/ stays)
 #
@@ -25,7 +26,7 @@ KEY := $(shell cat pyproject.toml constraints/local.txt Makefile | cksum | cut -
 TRAIN_READY := .venv/.train-$(KEY)
 DEV_READY := .venv/.dev-$(KEY)
 
-.PHONY: train test check docs clean
+.PHONY: train test test-verl check docs clean
 
 train: $(TRAIN_READY)
 	$(BIN)/isentrope train $(RECIPE) $(ARGS)
@@ -33,6 +34,19 @@ train: $(TRAIN_READY)
 # One thread per process: the tensors are small, and the processes share the cores.
 test: $(DEV_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+# verl wants an older transformers than the other engines, so it has an environment of its own.
+test-verl: .venv-verl/.ready-$(KEY)
+	OMP_NUM_THREADS=1 .venv-verl/bin/python -m pytest tests/integrations/verl -m slow -p no:cacheprovider $(PYTEST_ARGS)
+
+.venv-verl/.ready-$(KEY):
+	$(PYTHON) -m venv .venv-verl
+	@.venv-verl/bin/python -m pip --disable-pip-version-check install --quiet "torch==$(TORCH)+cpu" 2>/dev/null \
+	  || .venv-verl/bin/python -m pip --disable-pip-version-check install --quiet "torch==$(TORCH)"
+	@.venv-verl/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints/verl.txt \
+	  verl==0.9.1 TransferQueue cachetools fastapi uvicorn msgspec mathruler nvtx qwen_vl_utils pandas pydantic pytest
+	@.venv-verl/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --editable .
+	@touch $@
 
 check: $(DEV_READY)
 	$(BIN)/ruff check .
@@ -43,7 +57,7 @@ docs: $(DEV_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest src tests/test_docs.py tests/test_examples.py $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-verl .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.created:

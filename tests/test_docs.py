@@ -71,7 +71,7 @@ def test_every_method_is_documented() -> None:
 
 
 METRIC = re.compile(
-    r"(answers|clip|control|covariance|data|entropy|flow|groups|kl|objective|reward|rollout|time|update)/[a-z_0-9]+"
+    r"(answers|clip|control|covariance|data|entropy|flow|groups|kl|objective|plan|reward|rollout|time|update)/[a-z_0-9]+"
 )
 
 

@@ -142,7 +142,7 @@ def test_a_fault_of_ours_keeps_its_traceback(training: FakeTraining, recipe_file
         (["train", "quickstart", "steps"], "path=value"),
         (["train", "quickstart", "step=3"], "mean steps?"),
         (["train", "quickstart", "--engine", "trl", "rollout.refills=1"], "rollout.refills: TRL samples once"),
-        (["train", "quickstart", "--engine", "verl"], '"verl" isn\'t in it yet'),
+        (["train", "quickstart", "--engine", "verl"], "can't run with the engine verl"),
         (["resume", "no/such/run"], "no config.toml"),
     ],
 )

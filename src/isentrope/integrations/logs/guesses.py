@@ -34,7 +34,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 COMPLEMENT = "1 - "
 OURS = re.compile(
-    r"tokens|stage|(answers|clip|control|covariance|data|entropy|flow|groups|kl|objective|reward|rollout|time|update)/[a-z_0-9]+"
+    r"tokens|stage|(answers|clip|control|covariance|data|entropy|flow|groups|kl|objective|plan|reward|rollout|time|update)/[a-z_0-9]+"
 )
 """The form of our own metric keys."""
 

@@ -49,7 +49,7 @@ def read_attached(path: str | Path, facts: Mapping[str, Any]) -> Attached:
 
     Args:
         facts: ``steps``, ``rollout`` and ``update`` of a recipe as verl's configuration has them
-            (:func:`isentrope.integrations.verl.settings.facts_of`): an objective or an actuator that can't act with them is refused.
+            (``settings.facts_of``): an objective or an actuator that can't act with them is refused.
 
     Raises:
         RecipeError: with every problem, each with what is allowed.

@@ -55,41 +55,60 @@ def verl_overrides(recipe: Recipe, cluster: Cluster, place: str | Path) -> list[
     Raises:
         RecipeError: what verl can't do, or numbers that don't divide, each by its key.
     """
-    problems = _unsupported(recipe)
-    rollout, update, ranks = recipe.rollout, recipe.update, cluster.ranks
-    mini = rollout.prompts // update.updates_per_rollout
-    if rollout.prompts % update.updates_per_rollout:
-        problems.append(
-            f"rollout.prompts = {rollout.prompts} is no multiple of update.updates_per_rollout = {update.updates_per_rollout}: verl "
-            "gives every optimizer step as many prompts"
-        )
-    elif mini * rollout.samples % ranks:
-        problems.append(
-            f"an optimizer step has {mini} x {rollout.samples} responses, which {ranks} GPUs can't share evenly"
-        )
+    problems = [*_unsupported(recipe), *_indivisible(recipe, cluster.ranks)]
     if problems:
         raise RecipeError("\n  ".join(["this recipe can't run with the engine verl:", *problems]))
-    actor, sampler, model = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
-    longest = rollout.max_prompt_tokens + rollout.max_new_tokens
-    tokens = max(longest, update.tokens_per_micro_batch)
-    values: dict[str, Any] = {
-        "algorithm.adv_estimator": ESTIMATORS[update.advantage],
-        "algorithm.norm_adv_by_std_in_grpo": update.advantage != "dr_grpo",
+    values = {**_data_values(recipe, place), **_actor_values(recipe), **_sampler_values(recipe, cluster)}
+    values |= _trainer_values(recipe, cluster, place)
+    return [*(f"{key}={_hydra(value)}" for key, value in values.items()), f"+isentrope={place}/{FILE}"]
+
+
+def _indivisible(recipe: Recipe, ranks: int) -> list[str]:
+    rollout, update = recipe.rollout, recipe.update
+    mini = rollout.prompts // update.updates_per_rollout
+    if rollout.prompts % update.updates_per_rollout:
+        return [
+            f"rollout.prompts = {rollout.prompts} is no multiple of update.updates_per_rollout = {update.updates_per_rollout}: "
+            "verl gives every optimizer step as many prompts"
+        ]
+    if mini * rollout.samples % ranks:
+        return [f"an optimizer step has {mini} x {rollout.samples} responses, which {ranks} GPUs can't share evenly"]
+    return []
+
+
+def _data_values(recipe: Recipe, place: str | Path) -> dict[str, Any]:
+    return {
+        "algorithm.adv_estimator": ESTIMATORS[recipe.update.advantage],
+        "algorithm.norm_adv_by_std_in_grpo": recipe.update.advantage != "dr_grpo",
         "data.train_files": f"{place}/{TRAIN}",
         "data.val_files": f"{place}/{VALIDATION}",
-        "data.train_batch_size": rollout.prompts,
-        "data.max_prompt_length": rollout.max_prompt_tokens,
-        "data.max_response_length": rollout.max_new_tokens,
+        "data.train_batch_size": recipe.rollout.prompts,
+        "data.max_prompt_length": recipe.rollout.max_prompt_tokens,
+        "data.max_response_length": recipe.rollout.max_new_tokens,
         "data.truncation": "error",
         "data.seed": recipe.seed % 2**32,
+        "reward.custom_reward_function.path": "pkg://isentrope.integrations.verl.reward",
+        "reward.custom_reward_function.name": "compute_score",
+    }
+
+
+def _tokens(recipe: Recipe) -> int:
+    """Tokens of a micro-batch; the longest row has to fit into one."""
+    longest = recipe.rollout.max_prompt_tokens + recipe.rollout.max_new_tokens
+    return max(longest, recipe.update.tokens_per_micro_batch)
+
+
+def _actor_values(recipe: Recipe) -> dict[str, Any]:
+    actor, model, rollout, update = "actor_rollout_ref.actor", "actor_rollout_ref.model", recipe.rollout, recipe.update
+    values: dict[str, Any] = {
         f"{model}.path": recipe.policy.model,
         f"{model}.use_remove_padding": False,
         f"{model}.enable_gradient_checkpointing": recipe.policy.gradient_checkpointing,
         f"{actor}.strategy": "fsdp2",
-        f"{actor}.ppo_mini_batch_size": mini,
+        f"{actor}.ppo_mini_batch_size": rollout.prompts // update.updates_per_rollout,
         f"{actor}.ppo_epochs": update.epochs_per_rollout,
         f"{actor}.use_dynamic_bsz": True,
-        f"{actor}.ppo_max_token_len_per_gpu": tokens,
+        f"{actor}.ppo_max_token_len_per_gpu": _tokens(recipe),
         f"{actor}.loss_agg_mode": LOSS_AGGREGATIONS[update.aggregation],
         f"{actor}.entropy_coeff": update.entropy_bonus,
         f"{actor}.use_kl_loss": recipe.needs_reference,
@@ -97,17 +116,37 @@ def verl_overrides(recipe: Recipe, cluster: Cluster, place: str | Path) -> list[
         f"{actor}.optim.lr_warmup_steps": update.warmup_steps,
         f"{actor}.optim.weight_decay": update.weight_decay,
         f"{actor}.optim.clip_grad": update.max_grad_norm,
+    }
+    if recipe.needs_reference:
+        values[f"{actor}.kl_loss_coef"] = update.reference_kl
+        values[f"{actor}.kl_loss_type"] = "low_var_kl" if update.kl_estimator == "k3" else "mse"
+    if update.aggregation == "fixed_length":
+        values[f"{actor}.loss_scale_factor"] = rollout.max_new_tokens
+    if recipe.policy.dtype == "float32":  # verl computes in bfloat16 unless it is told
+        mixed = f"+{actor}.fsdp_config.mixed_precision"
+        values |= {f"{mixed}.{part}": "fp32" for part in ("param_dtype", "reduce_dtype", "buffer_dtype")}
+    if recipe.policy.lora_rank:
+        values[f"{model}.lora_rank"] = recipe.policy.lora_rank
+    return values
+
+
+def _sampler_values(recipe: Recipe, cluster: Cluster) -> dict[str, Any]:
+    sampler = "actor_rollout_ref.rollout"
+    return {
         f"{sampler}.name": cluster.sampler,
-        f"{sampler}.n": rollout.samples,
-        f"{sampler}.temperature": rollout.temperature,
+        f"{sampler}.n": recipe.rollout.samples,
+        f"{sampler}.temperature": recipe.rollout.temperature,
         f"{sampler}.top_p": 1.0,
         f"{sampler}.top_k": -1,
         f"{sampler}.tensor_model_parallel_size": cluster.tensor_parallel,
         f"{sampler}.log_prob_use_dynamic_bsz": True,
-        f"{sampler}.log_prob_max_token_len_per_gpu": tokens,
+        f"{sampler}.log_prob_max_token_len_per_gpu": _tokens(recipe),
         f"{sampler}.calculate_log_probs": True,
-        "reward.custom_reward_function.path": "pkg://isentrope.integrations.verl.reward",
-        "reward.custom_reward_function.name": "compute_score",
+    }
+
+
+def _trainer_values(recipe: Recipe, cluster: Cluster, place: str | Path) -> dict[str, Any]:
+    return {
         "trainer.total_training_steps": recipe.steps,
         "trainer.total_epochs": recipe.steps,  # the step count ends the run
         "trainer.n_gpus_per_node": cluster.gpus,
@@ -119,17 +158,9 @@ def verl_overrides(recipe: Recipe, cluster: Cluster, place: str | Path) -> list[
         "trainer.project_name": "isentrope",
         "trainer.experiment_name": recipe.name,
         "trainer.default_local_dir": f"{place}/checkpoints",
-        "trainer.logger": ["console", *(name for name in recipe.output.trackers if name != "trackio")],
+        "trainer.logger": ["console", *recipe.output.trackers],
         "trainer.v1.trainer_mode": "isentrope",
     }
-    if recipe.needs_reference:
-        values[f"{actor}.kl_loss_coef"] = update.reference_kl
-        values[f"{actor}.kl_loss_type"] = "low_var_kl" if update.kl_estimator == "k3" else "mse"
-    if update.aggregation == "fixed_length":
-        values[f"{actor}.loss_scale_factor"] = rollout.max_new_tokens
-    if recipe.policy.lora_rank:
-        values[f"{model}.lora_rank"] = recipe.policy.lora_rank
-    return [*(f"{key}={_hydra(value)}" for key, value in values.items()), f"+isentrope={place}/{FILE}"]
 
 
 def attach_toml(recipe: Recipe) -> str:
@@ -188,8 +219,10 @@ def _unsupported(recipe: Recipe) -> list[str]:
         )
     if recipe.policy.model.startswith("builtin:"):
         problems.append(
-            f'policy.model = "{recipe.policy.model}": verl loads a folder or a hub name. Give one, such as policy.model=Qwen/Qwen2.5-7B'
+            f'policy.model = "{recipe.policy.model}": verl loads a folder or a hub name. Give one, such as Qwen/Qwen2.5-7B'
         )
+    if "trackio" in recipe.output.trackers:
+        problems.append("output.trackers: verl has no trackio; give wandb or tensorboard")
     if recipe.update.max_grad_norm == float("inf"):
         problems.append("update.max_grad_norm = inf: verl cuts the gradient always. Give a number")
     return problems

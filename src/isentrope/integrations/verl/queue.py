@@ -8,8 +8,13 @@ from typing import Any
 import transfer_queue as tq
 from tensordict import TensorDict
 from torch import Tensor
+from verl.workers.utils.padding import response_from_nested
 
-ROLLOUT = ("prompts", "responses", "response_mask", "entropy", "old_log_probs", "rm_scores", "uid")
+from isentrope.integrations.verl.statistics import PREFIX
+
+ENTROPY = PREFIX + "entropy"
+"""Ours: of a softmax in float32. verl's own is in the precision of its logits."""
+ROLLOUT = ("prompts", "responses", "response_mask", ENTROPY, "old_log_probs", "rm_scores", "uid")
 OPTIONAL = ("rollout_log_probs",)
 
 
@@ -24,8 +29,9 @@ def fetch_rollout(batch: Any, *, sampler_logp: bool) -> dict[str, Any]:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     columns: dict[str, Any] = {"prompts": data.pop("prompts"), "responses": data.pop("responses")}
     columns["uid"] = [str(uid) for uid in data.pop("uid").tolist()]
+    data["entropy"] = response_from_nested(data.pop(ENTROPY), data["response_mask"])
     dense = data.to_padded_tensor()
-    return columns | {name: dense[name] for name in names if name not in columns}
+    return columns | {name: dense[name] for name in ("entropy", *names) if name in dense.keys()}  # noqa: SIM118
 
 
 def put_columns(batch: Any, columns: Mapping[str, Tensor]) -> Any:

@@ -36,8 +36,8 @@ def updates_of(config: Config) -> tuple[int, int]:
     prompts, mini = find(config, "data.train_batch_size"), find(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
     if not prompts or not mini or prompts % mini:
         raise RecipeError(
-            f"data.train_batch_size = {prompts} is no multiple of actor_rollout_ref.actor.ppo_mini_batch_size = {mini}: an optimizer "
-            "step would see fewer prompts than another. Give a multiple"
+            f"data.train_batch_size = {prompts} is no multiple of actor_rollout_ref.actor.ppo_mini_batch_size = {mini}: an "
+            "optimizer step would see fewer prompts than another. Give a multiple"
         )
     return prompts // mini, int(find(config, "actor_rollout_ref.actor.ppo_epochs", 1))
 
@@ -116,11 +116,16 @@ def _engine_problems(config: Config) -> Iterable[str]:
             "model.use_fused_kernels = True makes no logits, and the plan needs two more sums over the vocabulary than verl's "
             "kernels give. Set it to False"
         )
-    if find(config, "async_training") is not None or find(config, "trainer.v1.isentrope.parameter_sync_step", 1) != 1:
+    separate = (
+        find(config, "async_training") is not None or find(config, "actor_rollout_ref.hybrid_engine", True) is False
+    )
+    if separate or find(config, "trainer.v1.sync.parameter_sync_step", 1) != 1:
         yield (
             "fully asynchronous training (fully_async, one_step_off): a batch holds samples of several policies, so there is no "
             "rollout whose entropy could be held and no old policy to plan against. Use the synchronous trainer"
         )
+    if int(find(config, "trainer.critic_warmup", 0) or 0) > 0:
+        yield "trainer.critic_warmup > 0: steps without an update have nothing to plan, and a controller would wind up. Set it to 0"
     if find(config, "distillation.enabled") or find(config, "distillation.enable"):
         yield "distillation has a loss of its own: leave it out"
 
@@ -129,13 +134,13 @@ def _sampling_problems(config: Config) -> Iterable[str]:
     rollout = find(config, "actor_rollout_ref.rollout", {})
     if float(rollout.get("top_p", 1.0)) != 1.0 or int(rollout.get("top_k", -1)) not in (-1, 0):
         yield (
-            f"rollout.top_p = {rollout.get('top_p')}, rollout.top_k = {rollout.get('top_k')}: log-probs and entropy would belong to "
-            "another distribution than the one sampled from. Set top_p=1.0, top_k=-1"
+            f"rollout.top_p = {rollout.get('top_p')}, rollout.top_k = {rollout.get('top_k')}: log-probs and entropy would belong "
+            "to another distribution than the one sampled from. Set top_p=1.0, top_k=-1"
         )
     if find(config, "algorithm.rollout_correction.bypass_mode"):
         yield (
-            "algorithm.rollout_correction.bypass_mode = True leaves out the forward pass that gives the rollout's entropy. Set it to "
-            "False; importance weights keep acting"
+            "algorithm.rollout_correction.bypass_mode = True leaves out the forward pass that gives the rollout's entropy. Set it "
+            "to False; importance weights keep acting"
         )
 
 
@@ -144,8 +149,8 @@ def _loss_problems(config: Config) -> Iterable[str]:
     mode = find(actor, "policy_loss.loss_mode", "vanilla")
     if mode != "vanilla":
         yield (
-            f"actor.policy_loss.loss_mode = {mode} is a loss of verl's own, and the objective makes the loss here. Leave it out, or "
-            'take objective = "observe" to watch it'
+            f"actor.policy_loss.loss_mode = {mode} is a loss of verl's own, and the objective makes the loss here. Leave it out, "
+            'or take objective = "observe" to watch it'
         )
     if str(actor.get("loss_agg_mode")) not in AGGREGATIONS:
         yield (

@@ -56,7 +56,7 @@ class StatisticsTap:
 
 @torch.no_grad()
 def nested_statistics(
-    logits_BLV: Tensor, input_ids: Tensor, temperature: float | Tensor, *, cubes: bool = False
+    logits_BLV: Tensor, input_ids: Any, temperature: float | Tensor, *, cubes: bool = False
 ) -> dict[str, Tensor]:
     """Statistics of jagged sequences, each as long as its input: the value at position i is of token i + 1.
 

@@ -19,7 +19,7 @@ def identities(prompts: Sequence[Tensor], responses: Sequence[Tensor], uids: Seq
     Sequences are numbered in the order of (prompt's ids, response's ids), groups in the order of their first sequence.
     """
     keys = [(_bytes(prompt), _bytes(response)) for prompt, response in zip(prompts, responses, strict=True)]
-    order = sorted(range(len(keys)), key=lambda row: (keys[row], uids[row] if len(set(uids)) < len(keys) else ""))
+    order = sorted(range(len(keys)), key=lambda row: (keys[row], uids[row]))
     sequence_B = torch.zeros(len(keys), dtype=torch.int64)
     group_B = torch.zeros(len(keys), dtype=torch.int64)
     groups: dict[str, int] = {}

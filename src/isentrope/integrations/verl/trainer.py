@@ -63,7 +63,7 @@ class PlannedTrainer:
         return int(find(self._plain(), "trainer.total_training_steps") or 1_000_000)
 
     def _plain(self) -> dict[str, Any]:
-        return OmegaConf.to_container(self.config, resolve=True)  # type: ignore[return-value]
+        return OmegaConf.to_container(self.config, resolve=True)
 
     def _read(self, steps: int) -> None:
         """The user's file against verl's configuration; raises what doesn't go together."""

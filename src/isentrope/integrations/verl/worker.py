@@ -33,7 +33,7 @@ from isentrope.integrations.verl.statistics import CUBES, PREFIX, STATISTICS, St
 from isentrope.training.streams import Stream
 from isentrope.types import Pair, TokenPlan
 
-DENOMINATOR = PREFIX + "denominator"
+DENOMINATOR, FIRST = PREFIX + "denominator", PREFIX + "first"
 SEQUENCE, GROUP = PREFIX + "sequence", PREFIX + "group"
 SUM, COUNT = PREFIX + "sum/", PREFIX + "count/"
 """Prefixes of a metric's two halves on the way through verl's means: the quotient of two means over updates is the pooled mean."""
@@ -60,6 +60,10 @@ def planned_loss(model_output: Mapping[str, Any], data: Any, dp_group: Any = Non
     plan_columns = data.select(*(PREFIX + name for name in PLAN)).to_padded_tensor()
     plan = TokenPlan(**{name: plan_columns[PREFIX + name] for name in PLAN})
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
+    if tu.get(data, FIRST):
+        # The policy that sampled: a ratio of exactly 1, whatever micro-batch its log-probs were computed in before. The penalty
+        # of KL-Cov would otherwise pull by the sign of a rounding.
+        rows["old_logp"] = logp_BT.detach()
     entropy = model_output.get("entropy")
     entropy_BT = None if entropy is None else no_padding_2_padding(entropy, data)
     loss, pairs = planned_share(logp_BT, entropy_BT, rows, plan, order, int(tu.get(data, DENOMINATOR)))
@@ -127,7 +131,7 @@ class PlannedTrainingWorker(TrainingWorker):
         denominator = loss_denominator(batch.mask, order.aggregation, max_length=order.max_length, comm=comm)
         for name in PLAN:
             data[PREFIX + name] = response_to_nested(getattr(plan, name), data["response_mask"])
-        tu.assign_non_tensor(data, **{DENOMINATOR: denominator})
+        tu.assign_non_tensor(data, **{DENOMINATOR: denominator, FIRST: self._update == 0})
         return pairs
 
     def _rollout_statistics(self, data: Any, rows: Mapping[str, Tensor], order: Order) -> dict[str, Tensor]:

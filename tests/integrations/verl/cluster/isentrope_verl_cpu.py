@@ -1,7 +1,7 @@
 """verl on a CPU, for tests alone: a platform, gloo ranks, and sampling by the actor's own workers.
 
-Loaded in every process of verl by ``VERL_USE_EXTERNAL_MODULES=isentrope_verl_cpu``, before the plugins. Ray is told of two GPUs that
-aren't there; they are its slots for ranks.
+Loaded in every process of verl by ``VERL_USE_EXTERNAL_MODULES=isentrope_verl_cpu``, before the plugins. Ray is told of two GPUs
+that aren't there; they are its slots for ranks.
 """
 
 from __future__ import annotations
@@ -172,6 +172,16 @@ class CPUTrainingWorker(_Recorder, PlannedTrainingWorker):
     def __init__(self, config):
         _gloo()
         super().__init__(config)
+
+    def train_batch(self, data):
+        output = super().train_batch(data)
+        place = os.environ.get("ISENTROPE_TEST_PLANS")
+        if place and output is not None and torch.distributed.get_rank() == 0:
+            from verl.utils import tensordict_utils
+
+            with (Path(place) / "norms.jsonl").open("a") as file:
+                file.write(json.dumps(tensordict_utils.get(output, "metrics")["grad_norm"]) + "\n")
+        return output
 
 
 class PlainTrainingWorker(TrainingWorker):

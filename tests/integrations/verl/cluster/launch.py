@@ -81,7 +81,8 @@ def arguments(place: Path, *, ranks: int, micro_batch: int, mode: str, steps: in
         f"trainer.total_training_steps={steps}", "trainer.total_epochs=3", 'trainer.logger=["console"]',
         "trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=-1", "trainer.resume_mode=disable",
         f"trainer.default_local_dir={place}/out", f"trainer.v1.trainer_mode={mode}", "reward.num_workers=1",
-        "ray_kwargs.ray_init.num_cpus=24", "+ray_kwargs.ray_init.num_gpus=2",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "ray_kwargs.ray_init.num_cpus=24",
+        "+ray_kwargs.ray_init.num_gpus=2",
         "+ray_kwargs.ray_init.include_dashboard=False", f"hydra.run.dir={place}/hydra",
     ]  # fmt: skip
 
