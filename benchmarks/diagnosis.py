@@ -1,13 +1,11 @@
 """Does `isentrope diagnose` find what is wrong, and nothing else? What docs/diagnostics.md quotes.
 
-    python benchmarks/diagnosis.py                              ten faults, each planted in a run of builtin:tiny, and what is found
-    python benchmarks/diagnosis.py --healthy runs/control/flow_steering_*       what is found in runs that are meant to be healthy
+    python benchmarks/diagnosis.py                  ten faults, each planted in a run of builtin:tiny, and what is found
+    python benchmarks/diagnosis.py --healthy        ten runs that are healthy by how they are made, and what is found
 
 A planted fault counts as found when its rule is among the findings; what else was found is printed beside it, since one fault
-often brings another (a collapsed policy has dead groups). A run counts as healthy, by a rule that knows nothing of the thresholds,
-when its reward rose, its entropy is within a quarter of its target in the last tenth, and under 5 % of its answers are malformed.
-A fault is planted so that it lasts: where the collapse of GRPO would end it, the rate is lower or a bonus holds the entropy.
-The thresholds were set before, on simulated logs and on runs of seeds 0 and 1; the runs here have seed 22.
+often brings another (a collapsed policy has dead groups). A fault is planted so that it lasts: where the collapse of GRPO would
+end it, the rate is lower or a bonus holds the entropy. Thresholds were set before, on simulated logs and on runs of seeds 0 and 1.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean
 
 from isentrope.diagnostics.diagnosis import diagnose
 from isentrope.integrations.logs import read_log
@@ -47,6 +44,21 @@ FAULTS: dict[str, list[str]] = {
     ],
 }
 """Rule -> recipe and overrides. In `sampler_gap` the sampler draws at 1.3 times the temperature that the trainer believes."""
+HEALTHY: dict[str, list[str]] = {
+    "grpo": ["grpo", "steps=25", "update.learning_rate=1e-5"],
+    "clip_higher": ["clip_higher", "steps=25", "update.learning_rate=1e-5"],
+    "clip_cov": ["clip_cov", "steps=25", "update.learning_rate=1e-5"],
+    "kl_cov": ["kl_cov", "steps=25", "update.learning_rate=2e-5"],
+    "rloo": ["rloo", "steps=25", "update.learning_rate=1e-5"],
+    "reinforce_pp": ["reinforce_pp", "steps=25", "update.learning_rate=1e-5"],
+    "grpo_on_policy": ["grpo_on_policy", "steps=25", "update.learning_rate=2e-5"],
+    "opefo": ["opefo", "steps=25", "update.learning_rate=2e-5"],
+    "steered": ["quickstart", "steps=40", "schedule={name='constant',value=0.3}"],
+    "bonus": ["grpo", "steps=40", "update.learning_rate=1e-4", PID, "schedule={name='constant',value=0.3}"],
+}
+"""Healthy by how they are made: methods as published at a rate that doesn't collapse them in so many steps, and two controllers
+that work. Nothing is left out afterwards."""
+HEALTHY_SEED = 31
 
 
 def pays_for_length(completions: list[str], **columns: object) -> list[float]:
@@ -65,9 +77,9 @@ def train_with_gap(recipe: str, overrides: list[str]) -> None:
     train(load_recipe(recipe, overrides))
 
 
-def run(rule: str, folder: Path) -> None:
-    recipe, *overrides = FAULTS[rule]
-    overrides += [f"name={rule}", f"seed={SEED}", f"output.folder={folder / rule}", "evaluation.every=0"]
+def run(rule: str, folder: Path, table: dict[str, list[str]], seed: int) -> None:
+    recipe, *overrides = table[rule]
+    overrides += [f"name={rule}", f"seed={seed}", f"output.folder={folder / rule}", "evaluation.every=0"]
     overrides += ["evaluation.k=[1]", "task.evaluation_problems=8"]
     if (folder / rule / "evaluations.jsonl").is_file() and read_metrics(folder / rule):
         return
@@ -85,19 +97,16 @@ def findings(path: Path) -> Iterator[str]:
         yield f"{finding.rule} (from step {finding.step}: {finding.evidence})"
 
 
-def is_healthy(path: Path) -> bool:
-    lines = read_metrics(path)
-    tenth = max(1, len(lines) // 10)
-    ends = [
-        {key: mean(line[key] for line in part) for key in ("reward/mean", "rollout/malformed_fraction")}
-        for part in (lines[:tenth], lines[-tenth:])
-    ]
-    error = mean(abs(line["entropy/mean"] - line["entropy/target"]) / line["entropy/target"] for line in lines[-tenth:])
-    return (
-        ends[1]["reward/mean"] > ends[0]["reward/mean"]
-        and error < 0.25
-        and ends[1]["rollout/malformed_fraction"] < 0.05
-    )
+def healthy(folder: Path, jobs: int) -> None:
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda name: run(name, folder, HEALTHY, HEALTHY_SEED), HEALTHY))
+    found = {name: list(findings(folder / name)) for name in HEALTHY}
+    for name, texts in found.items():
+        lines = read_metrics(folder / name)
+        ends = f"entropy {lines[0]['entropy/mean']:.3f} -> {lines[-1]['entropy/mean']:.3f}"
+        reward = f"reward {lines[0]['reward/mean']:.2f} -> {lines[-1]['reward/mean']:.2f}"
+        print(f"{name:16} {ends}  {reward}  {'; '.join(texts) or 'nothing found'}")
+    print(f"findings in {sum(map(bool, found.values()))} of {len(HEALTHY)} healthy runs")
 
 
 def main() -> None:
@@ -105,24 +114,19 @@ def main() -> None:
         train_with_gap(sys.argv[2], sys.argv[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--healthy", nargs="+", type=Path, help="run folders")
-    parser.add_argument("--folder", type=Path, default=Path("runs/faults"))
+    parser.add_argument("--healthy", action="store_true", help="healthy runs instead of faults")
+    parser.add_argument("--folder", type=Path, default=Path("runs/diagnosis"))
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     if arguments.healthy:
-        healthy = [path for path in arguments.healthy if is_healthy(path)]
-        wrong = {path: found for path in healthy if (found := list(findings(path)))}
-        print(
-            f"{len(healthy)} of {len(arguments.healthy)} runs are healthy by the rule above; findings in {len(wrong)}"
-        )
-        for path, found in wrong.items():
-            print(f"  {path.name}: {'; '.join(found)}")
+        healthy(arguments.folder / "healthy", arguments.jobs)
         return
+    folder = arguments.folder / "faults"
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda rule: run(rule, arguments.folder), FAULTS))
+        list(pool.map(lambda rule: run(rule, folder, FAULTS, SEED), FAULTS))
     hits = 0
     for rule in FAULTS:
-        found = list(findings(arguments.folder / rule))
+        found = list(findings(folder / rule))
         hit = any(text.startswith(f"{rule} ") for text in found)
         hits += hit
         print(f"{rule:26}{'found' if hit else 'MISSED':8}" + "\n".join([""] + [f"    {text}" for text in found]))

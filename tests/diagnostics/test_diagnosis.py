@@ -166,6 +166,19 @@ def test_a_covariance_may_be_concentrated_where_the_entropy_is_on_its_target() -
     assert "covariance_concentrated" in [each.rule for each in diagnose(off).findings]
 
 
+def test_kl_cov_is_not_advised_to_who_has_it() -> None:
+    recipe = {"objective": {"name": "kl_cov", "fraction": 0.002}, "update": {"updates_per_rollout": 8}}
+    columns = {"covariance/top_token_fraction": 0.8, "entropy/mean": 0.5 * np.exp(-np.arange(60) / 10)}
+    found = {each.rule: each for each in diagnose(simulate(0, recipe=recipe, **columns)).findings}
+    assert found["covariance_concentrated"].change == {
+        "isentrope": "objective.fraction twice as large: KL-Cov then holds more of them"
+    }
+    assert "objective.penalty" in found["entropy_collapse"].change["isentrope"]
+    assert "the entropy has fallen too" in found["covariance_concentrated"].thin[-1]
+    other = {each.rule: each for each in diagnose(simulate(0, **columns)).findings}
+    assert 'objective = "kl_cov"' in other["covariance_concentrated"].change["isentrope"]
+
+
 def test_no_log_is_too_noisy_for_a_rule() -> None:
     """Columns that jump about their thresholds: a level between two values must not leave a finding without a step."""
     for seed in range(200):

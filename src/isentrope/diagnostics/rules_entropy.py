@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from isentrope.diagnostics.finding import Changes, Rule, Sighting
-from isentrope.diagnostics.series import TARGET_FLOOR, TrainingLog, on_target, series_of
+from isentrope.diagnostics.series import TARGET_FLOOR, TrainingLog, holds_tokens, on_target, series_of
 from isentrope.diagnostics.thresholds import Thresholds
 
 CONTROL_STEPS = 20
@@ -32,7 +32,13 @@ class EntropyCollapse(Rule):
             "as in recipes/quickstart.toml",
             "trl": "epsilon_high = 0.28 in GRPOConfig, with more than one update per generation",
             "verl": "actor_rollout_ref.actor.policy_loss.loss_mode=kl_cov, or actor_rollout_ref.actor.clip_ratio_high=0.28",
-        }
+        },
+        "held": {
+            "isentrope": "objective.penalty or objective.fraction twice as large; to hold a level, [schedule] and [controller] "
+            "as in recipes/quickstart.toml",
+            "trl": "KLCov(penalty=..., fraction=...): either twice as large",
+            "verl": "actor_rollout_ref.actor.policy_loss.ppo_kl_coef or kl_cov_ratio twice as large",
+        },
     }
 
     def threshold(self, limits: Thresholds) -> str:
@@ -52,6 +58,7 @@ class EntropyCollapse(Rule):
             step=step,
             evidence=f"{evidence} from step {step} on{reward_text(log)}",
             known=len(entropy),
+            variant="held" if holds_tokens(log) else "",
             doubts=("it began below 0.1 nats: the model was certain before training",) if start < 0.1 else (),
         )
 

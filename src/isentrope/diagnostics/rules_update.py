@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from isentrope.diagnostics.finding import Changes, Rule, Sighting
-from isentrope.diagnostics.series import Series, TrainingLog, on_target, recipe_value, series_of
+from isentrope.diagnostics.series import Series, TrainingLog, holds_tokens, on_target, recipe_value, series_of
 from isentrope.diagnostics.thresholds import Thresholds
 
 VERL_CLIP, VERL_KL = "actor/pg_clipfrac", "actor/ppo_kl"
@@ -26,6 +26,16 @@ def clipped(log: TrainingLog) -> Series:
     if len(low) and len(high):
         return Series(log.step, log.columns["clip/low_fraction"] + log.columns["clip/high_fraction"])
     return raw_series(log, VERL_CLIP)
+
+
+def fallen(log: TrainingLog) -> tuple[str, ...]:
+    """A doubt where the entropy has fallen to less than half: few uncertain tokens are left, and they carry everything."""
+    entropy = series_of(log, "entropy/mean")
+    if not len(entropy) or entropy.last >= 0.5 * entropy.first:
+        return ()
+    return (
+        "the entropy has fallen too, and few uncertain tokens carry whatever there is: it may follow from that alone",
+    )
 
 
 def raw_series(log: TrainingLog, name: str) -> Series:
@@ -141,6 +151,11 @@ class CovarianceConcentrated(Rule):
             "trl": "our KL-Cov as the trainer's method; TRL has no setting of its own for it",
             "verl": "actor_rollout_ref.actor.policy_loss.loss_mode=kl_cov",
         },
+        "held": {
+            "isentrope": "objective.fraction twice as large: KL-Cov then holds more of them",
+            "trl": "KLCov(fraction=...) twice as large",
+            "verl": "actor_rollout_ref.actor.policy_loss.kl_cov_ratio twice as large",
+        },
         "prompt": {
             "isentrope": "rollout.prompts twice as large, or rollout.refills = 3 where few groups are left",
             "trl": "more prompts per generation: per_device_train_batch_size or steps_per_generation",
@@ -163,7 +178,13 @@ class CovarianceConcentrated(Rule):
             step = tokens.since(tokens.values > limits.top_token_fraction)
             assert step is not None
             evidence = f"2 % of the tokens carry {tokens.first:.2f} -> {tokens.last:.2f} of sum |Cov|"
-            return Sighting(step=step, evidence=evidence, known=len(tokens))
+            return Sighting(
+                step=step,
+                evidence=evidence,
+                known=len(tokens),
+                variant="held" if holds_tokens(log) else "",
+                doubts=fallen(log),
+            )
         if len(prompt) >= limits.minimum_steps and prompt.last > limits.top_prompt_fraction:
             step = prompt.since(prompt.values > limits.top_prompt_fraction)
             assert step is not None

@@ -95,6 +95,11 @@ def recipe_value(log: TrainingLog, section: str, key: str, default: Any = None) 
     return table.get(key, default) if isinstance(table, Mapping) else default
 
 
+def holds_tokens(log: TrainingLog) -> bool:
+    """Whether the run's recipe has KL-Cov already, so that advising it would be idle."""
+    return str(recipe_value(log, "objective", "name", "")).startswith("kl_cov")
+
+
 def family_of(log: TrainingLog) -> str:
     """Whose settings a change is named in: isentrope, trl or verl, by the log's kind, else by its columns; "" if unclear."""
     if log.kind in ("isentrope", "trl", "verl"):
