@@ -14,6 +14,7 @@ from isentrope.audit import Audit, audit, effects, load_dump, save_dump, selecte
 from isentrope.audit.checking import audit_recipe
 from isentrope.audit.dump import make_dump
 from isentrope.audit.inference import with_selection
+from isentrope.audit.selections import check_selection
 from isentrope.cli import main
 from isentrope.errors import AuditError, RecipeError
 from tests.support.dumps import FAULTS, Trainer
@@ -265,3 +266,21 @@ def test_wrong_settings_are_refused_as_in_a_recipe() -> None:
         audit_recipe("kl_vco")
     with pytest.raises(RecipeError, match=r"(?s)objective.fracton.*mean fraction"):
         audit_recipe("kl_cov", ["objective.fracton=0.1"])
+
+
+@pytest.mark.parametrize("name", ["smallest_covariance", "absolute_covariance", "uncentred_covariance"])
+def test_selections_by_another_score_are_named(name: str) -> None:
+    dump = Trainer(fraction=0.03).dump()
+    mask, logp, advantage = dump["mask"], dump["logp"].double(), dump["advantage"].double()
+    covariance = (logp - logp[mask].mean()) * (advantage - advantage[mask].mean())
+    score = {
+        "smallest_covariance": -covariance,
+        "absolute_covariance": covariance.abs(),
+        "uncentred_covariance": logp * advantage,
+    }[name]
+    count = int(0.03 * mask.sum())
+    chosen = score.masked_fill(~mask, -torch.inf).flatten().topk(count).indices
+    selected = torch.zeros_like(mask).flatten().index_fill(0, chosen, True).view_as(mask)
+    recipe = audit_recipe("kl_cov", ["objective.fraction=0.03"])
+    found = check_selection(make_dump(dump | {"selected": selected}), recipe.objective_object())  # type: ignore[arg-type]
+    assert [cause.name for cause in found.causes] == [name]

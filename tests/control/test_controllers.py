@@ -29,6 +29,7 @@ from isentrope.control import (
     StableThenAnneal,
 )
 from isentrope.control.actuators import obstacle
+from isentrope.control.steering import PRIOR_GAIN, _Filter
 
 UNIT = Actuator(path="update.entropy_bonus", sign=+1, low=0.0, high=1.0, obstacle=lambda facts: None)
 DOWN = Actuator(path="update.entropy_bonus", sign=-1, low=0.0, high=1.0, obstacle=lambda facts: None)
@@ -351,3 +352,13 @@ def test_an_actuator_says_when_it_cannot_act_and_which_can(name: str, facts: Fac
     else:
         assert text is not None
         assert "entropy_bonus" in text
+
+
+def test_what_is_known_of_the_gain_falls_back_to_its_prior() -> None:
+    """While nothing tells, a gain of ten times the prior goes back to it, and so does what is known of it."""
+    filter_ = _Filter.begin(0.3, 1e-4)
+    filter_.mean[2], filter_.covariance[2][2] = 10 * PRIOR_GAIN, 1e-8
+    for _ in range(600):
+        filter_.predict(0.0, 0.02, 0.01, 1e-4)
+    assert filter_.mean[2] == pytest.approx(PRIOR_GAIN, rel=0.05)
+    assert filter_.covariance[2][2] == pytest.approx(PRIOR_GAIN**2, rel=0.01)
